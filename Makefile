@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a virtual environment in .venv with the versions of constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test test-gpu lint types format bench clean
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelhedge needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev]"
+	touch $@
+
+demo: $(READY)  ## train on real data with wrong labels: cross entropy against ALDR-KL
+	$(BIN)/python examples/noisy_labels.py
+
+test: lint types  ## lint, types, tests and doctests
+	$(BIN)/python -m pytest
+
+test-gpu: $(READY)  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(READY)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
+	$(BIN)/python benchmarks/losses_cpu.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,37 @@
+"""Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."""
+
+from labelhedge.losses.aldr import aldr_kl, aldr_lambda
+from labelhedge.losses.ldr import ldr_kl
+from labelhedge.losses.ldr_family import ldr, ldr_k_kl, ldr_quadratic, ldr_weights, topk_svm
+from labelhedge.losses.margin import cs, ww
+from labelhedge.losses.normalized import nce, nce_agce, nce_aul, nce_rce
+from labelhedge.losses.probability import agce, aul, ce, gce, js, mae, mse, rce, rll, sce
+from labelhedge.losses.truncated import tgce
+
+__all__ = [
+    "agce",
+    "aldr_kl",
+    "aldr_lambda",
+    "aul",
+    "ce",
+    "cs",
+    "gce",
+    "js",
+    "ldr",
+    "ldr_k_kl",
+    "ldr_kl",
+    "ldr_quadratic",
+    "ldr_weights",
+    "mae",
+    "mse",
+    "nce",
+    "nce_agce",
+    "nce_aul",
+    "nce_rce",
+    "rce",
+    "rll",
+    "sce",
+    "tgce",
+    "topk_svm",
+    "ww",
+]

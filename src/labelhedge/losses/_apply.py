@@ -1,0 +1,248 @@
+"""The one door every loss goes through: shapes, targets, normaliser, ignored labels, class weights, reduction.
+
+The losses behind it see logits with the classes last and return one value per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeAlias, TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labelhedge.losses._spec import Interval, LossSpec, check_number, is_free_to_read
+
+Number: TypeAlias = float | Tensor
+Normalize: TypeAlias = Literal["l1", "softplus"] | None
+Reduction: TypeAlias = Literal["none", "mean", "sum"]
+
+
+class Shared(TypedDict, total=False):
+    """Options of every loss, but for the normaliser."""
+
+    weight: Tensor | None
+    ignore_index: int
+    reduction: Reduction
+    temperature: Number
+    class_dim: int | None
+
+
+class Common(Shared, total=False):
+    """Options of every loss.
+
+    Attributes:
+        weight: ``(K,)`` weight of each class, as in :func:`torch.nn.functional.cross_entropy`.
+        ignore_index: Class-index targets of this value count for nothing.
+        reduction: ``"none"``, ``"mean"`` (weighted, over the targets not ignored) or ``"sum"``.
+        temperature: Divides the logits after the normaliser.
+        class_dim: Where the classes are. None is PyTorch's rule, dimension 1 (0 for a single sample);
+            -1 takes stacked logits ``(..., K)``.
+        normalize: None; ``"l1"``, logits divided by ``‖f‖₁/K``; ``"softplus"``, the same after a softplus.
+    """
+
+    normalize: Normalize
+
+
+COMMON_DEFAULTS: Common = {
+    "weight": None,
+    "ignore_index": -100,
+    "reduction": "mean",
+    "normalize": None,
+    "temperature": 1.0,
+    "class_dim": None,
+}
+_POSITIVE = Interval("(0, inf)")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A checked call: what the formulas need, and how to reduce what they return."""
+
+    logits: Tensor
+    """``(..., K)`` in float32 or float64, not yet normalised."""
+    target: Tensor | None
+    """``(..., 1)`` class indices with ignored ones set to 0; None for class probabilities."""
+    probabilities: Tensor | None
+    """``(..., K)`` class probabilities; None for class indices."""
+    valid: Tensor | None
+    """``(...)`` False where the target is ignored; None if nothing is."""
+    weight: Tensor | None
+    reduction: Reduction
+    normalize: Normalize
+    temperature: Number
+    params: dict[str, Any]
+    """The hyperparameters: floats, or tensors ``(..., 1)``."""
+
+    def scaled_logits(self) -> Tensor:
+        """The logits after normaliser and temperature."""
+        scaled = normalized(self.logits, self.normalize)
+        if isinstance(self.temperature, Tensor) or self.temperature != 1.0:
+            scaled = scaled / self.temperature
+        return scaled
+
+    def reduce(self, values: Tensor) -> Tensor:
+        """Weight and reduce values ``(..., 1)``, or ``(..., K)`` if the targets are probabilities."""
+        if self.probabilities is not None:
+            share = self.probabilities if self.weight is None else self.probabilities * self.weight
+            losses = (values * share).sum(-1)
+            return losses.mean() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
+        assert self.target is not None
+        losses = values.squeeze(-1)
+        weight = None if self.weight is None else self.weight[self.target.squeeze(-1)]
+        if self.valid is not None:
+            weight = self.valid.to(losses.dtype) if weight is None else torch.where(self.valid, weight, 0.0)
+            losses = torch.where(self.valid, losses, 0.0)
+        if weight is None:
+            return losses.mean() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
+        losses = losses * weight
+        return losses.sum() / weight.sum() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
+
+
+def _sum_or_keep(losses: Tensor, reduction: Reduction) -> Tensor:
+    return losses.sum() if reduction == "sum" else losses
+
+
+def apply(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, **params: Any) -> Tensor:
+    """The reduced loss of ``spec``."""
+    batch = prepare(spec, logits, target, common, params)
+    return batch.reduce(spec.formula(batch.scaled_logits(), batch.target, **batch.params))
+
+
+def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, params: dict[str, Any]) -> Batch:
+    """Check every argument of a call and bring it into the form the formulas expect."""
+    options = COMMON_DEFAULTS | common
+    if len(options) != len(COMMON_DEFAULTS):
+        spec.refuse_unknown(options)
+    check_common(options)
+    logits = _classes_last(logits, target, options["class_dim"])
+    classes = logits.shape[-1]
+    if classes < 2 and spec.id != "ce":
+        raise ValueError(f"logits must have at least 2 classes for {spec.id}, got {classes}")
+    weight = options["weight"]
+    if weight is not None:
+        if weight.shape != (classes,):
+            raise ValueError(f"weight must have shape ({classes},), one per class, got {tuple(weight.shape)}")
+        weight = weight.to(logits.dtype)
+
+    indices = probabilities = valid = None
+    if target.is_floating_point():
+        if not spec.soft_targets:
+            raise ValueError(f"target must be class indices for {spec.id}; it has no reading for class probabilities")
+        if options["ignore_index"] >= 0:
+            raise ValueError(
+                f"ignore_index must be negative with class-probability targets, got {options['ignore_index']}"
+            )
+        probabilities = _classes_last(target, target, options["class_dim"])
+    else:
+        indices, valid = _class_indices(target, classes, options["ignore_index"])
+    for name, value in params.items():
+        spec.check(name, value)
+        if isinstance(value, Tensor):
+            params[name] = per_sample(name, value, logits, indices)
+    temperature = options["temperature"]
+    if isinstance(temperature, Tensor):
+        temperature = per_sample("temperature", temperature, logits, indices)
+    return Batch(
+        logits, indices, probabilities, valid, weight, options["reduction"], options["normalize"], temperature, params
+    )
+
+
+def check_common(options: Common) -> None:
+    """Raise if an option of every loss has a value it cannot have."""
+    if options["reduction"] not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {options['reduction']!r}")
+    if options["normalize"] not in (None, "l1", "softplus"):
+        raise ValueError(f"normalize must be None, 'l1' or 'softplus', got {options['normalize']!r}")
+    check_number("temperature", options["temperature"], _POSITIVE)
+
+
+def normalized(logits: Tensor, normalize: Normalize) -> Tensor:
+    """The logits divided by ``‖f‖₁/K``, after a softplus if asked; rows of zeros stay zeros."""
+    if normalize is None:
+        return logits
+    if normalize == "softplus":
+        logits = F.softplus(logits)
+    return logits / l1_scale(logits)
+
+
+def l1_scale(logits: Tensor) -> Tensor:
+    """``‖f‖₁/K`` per row, and 1 where it vanishes."""
+    scale = logits.abs().mean(-1, keepdim=True)
+    return torch.where(scale > torch.finfo(scale.dtype).tiny, scale, 1.0)
+
+
+def take(values: Tensor, target: Tensor | None) -> Tensor:
+    """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels."""
+    return values if target is None else values.gather(-1, target)
+
+
+def _classes_last(values: Tensor, target: Tensor, class_dim: int | None) -> Tensor:
+    """Move the classes to the last dimension and check ``values`` against ``target``."""
+    if not values.is_floating_point():
+        raise TypeError(f"logits must be floating point, got dtype {values.dtype}")
+    if values.dim() == 0:
+        raise ValueError("logits must have a class dimension, got a tensor of shape ()")
+    dim = min(1, values.dim() - 1) if class_dim is None else class_dim
+    if not -values.dim() <= dim < values.dim():
+        raise ValueError(f"class_dim must be in [{-values.dim()}, {values.dim() - 1}], got {dim}")
+    if dim not in (-1, values.dim() - 1):
+        values = values.movedim(dim, -1)
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    if target.is_floating_point():
+        if target.dim() != values.dim() or target.shape != values.movedim(-1, dim).shape:
+            _refuse_shapes(values, dim, target)
+    elif target.shape != values.shape[:-1]:
+        _refuse_shapes(values, dim, target)
+    return values
+
+
+def _refuse_shapes(values: Tensor, dim: int, target: Tensor) -> NoReturn:
+    shape = tuple(values.movedim(-1, dim).shape)
+    expected = tuple(values.shape[:-1])
+    hint = ""
+    if dim not in (-1, len(shape) - 1) and tuple(target.shape) == shape[:-1]:
+        hint = "; for stacked logits (..., K) pass class_dim=-1"
+    raise ValueError(
+        f"target must have shape {expected} (class indices) or {shape} (class probabilities) "
+        f"for logits of shape {shape}, got {tuple(target.shape)}{hint}"
+    )
+
+
+def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(f"target must be class indices or class probabilities, got dtype {target.dtype}")
+    target = target.long()
+    if is_free_to_read(target):
+        if target.numel() == 0:
+            return target.unsqueeze(-1), None
+        low, high = (int(extreme) for extreme in torch.aminmax(target))
+        if low >= 0 and high < classes and not 0 <= ignore_index < classes:
+            return target.unsqueeze(-1), None
+        valid = target != ignore_index
+        outside = valid & ((target < 0) | (target >= classes))
+        if outside.any():
+            raise ValueError(
+                f"target must be in [0, {classes}) or ignore_index={ignore_index}, got {int(target[outside][0])}"
+            )
+    else:
+        valid = target != ignore_index
+    return torch.where(valid, target, 0).unsqueeze(-1), valid
+
+
+def per_sample(name: str, value: Tensor, logits: Tensor, target: Tensor | None) -> Tensor:
+    """A hyperparameter tensor as ``(..., 1)``; a 1-d margin holds one value per class."""
+    value = value.to(logits.dtype) if value.is_floating_point() else value
+    if name == "margin" and value.dim() == 1:
+        if value.shape[0] != logits.shape[-1]:
+            raise ValueError(f"margin must have {logits.shape[-1]} values, one per class, got {value.shape[0]}")
+        assert target is not None
+        return value[target]
+    shape = logits.shape[:-1]
+    sizes = zip(reversed(value.shape), reversed(shape), strict=False)
+    if value.dim() > len(shape) or any(own not in (1, size) for own, size in sizes):
+        raise ValueError(f"{name} must broadcast against target of shape {tuple(shape)}, got {tuple(value.shape)}")
+    return value.unsqueeze(-1)

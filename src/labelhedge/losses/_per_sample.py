@@ -1,0 +1,94 @@
+"""Losses that keep one value per training sample."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from labelhedge.losses._apply import Batch, Common, prepare
+from labelhedge.losses._module import Loss
+from labelhedge.losses._spec import is_free_to_read
+
+
+class PerSampleLoss(Loss):
+    """A loss that keeps one value per training sample if it is told their number.
+
+    The values are a buffer: in ``state_dict``, moved by ``.to``, and written only in training mode with gradients
+    enabled. They are found by ``index``, the position of each sample in the training set.
+    """
+
+    buffer: ClassVar[str]
+    _touched: Tensor
+
+    def _register_state(self, num_samples: int | None, initial: float | bool) -> None:
+        if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):
+            raise ValueError(f"num_samples must be an integer of at least 1 or None, got {num_samples!r}")
+        self.num_samples = num_samples
+        self.register_buffer(self.buffer, None if num_samples is None else torch.full((num_samples,), initial))
+        touched = None if num_samples is None else torch.zeros(num_samples, dtype=torch.bool)
+        self.register_buffer("_touched", touched, persistent=False)
+
+    def _prepare(self, logits: Tensor, target: Tensor, **params: Any) -> Batch:
+        options = self.options
+        params |= {name: options.pop(name) for name in self.spec.defaults}
+        return prepare(self.spec, logits, target, cast(Common, options), params)
+
+    def _stored(self, index: Tensor | None, target: Tensor) -> Tensor | None:
+        """The values of the samples at ``index``, or None where there are none to use."""
+        state: Tensor | None = getattr(self, self.buffer)
+        if state is None:
+            if index is not None:
+                raise ValueError(f"index needs a loss with state: create it with {type(self).__name__}(num_samples=N)")
+            return None
+        if index is None:
+            if self.training:
+                raise ValueError(
+                    f"index is missing: {type(self).__name__}(num_samples={self.num_samples}) needs the position of "
+                    "each sample in the training set, criterion(logits, target, index)"
+                )
+            return None
+        if index.is_floating_point() or index.dtype == torch.bool or index.shape != target.shape:
+            raise ValueError(
+                f"index must hold integers of shape {tuple(target.shape)}, one per target, "
+                f"got {index.dtype} of shape {tuple(index.shape)}"
+            )
+        if index.numel() and is_free_to_read(index):
+            for extreme in torch.aminmax(index):
+                if not 0 <= extreme < len(state):
+                    raise ValueError(f"index must be in [0, {len(state)}), got {int(extreme)}")
+        return state[index.to(state.device).long()]
+
+    def _store(self, index: Tensor, new: Tensor, valid: Tensor | None) -> None:
+        """Write the values of the samples at ``index``; a sample that occurs twice gets the mean."""
+        state = getattr(self, self.buffer)
+        index, new = index.flatten().to(state.device).long(), new.detach().flatten().to(state.dtype)
+        if valid is not None:
+            new = torch.where(valid.flatten(), new, state[index])
+        if state.dtype == torch.bool:
+            state[index] = new
+        else:
+            state.scatter_reduce_(0, index, new, "mean", include_self=False)
+        self._touched[index] = True
+
+    @torch.no_grad()
+    def sync(self, group: Any = None) -> None:
+        """Merge the values that each rank of ``torch.distributed`` has written since the last call.
+
+        Collective: every rank calls it, for instance at the end of an epoch and before a checkpoint. A sample that
+        several ranks have visited gets the mean. Does nothing without a process group.
+        """
+        state: Tensor | None = getattr(self, self.buffer)
+        if state is None or not (dist.is_available() and dist.is_initialized()):
+            return
+        count = self._touched.to(torch.get_default_dtype())
+        total = torch.where(self._touched, state, 0).to(count.dtype)
+        dist.all_reduce(count, group=group)
+        dist.all_reduce(total, group=group)
+        merged = total / count.clamp(min=1)
+        if state.dtype == torch.bool:
+            merged = merged.round()
+        state.copy_(torch.where(count > 0, merged.to(state.dtype), state))
+        self._touched.zero_()

@@ -1,0 +1,196 @@
+"""ALDR-KL: LDR-KL with its own λ for every sample, chosen by the sample itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from labelhedge.losses import _one_visit as one_visit
+from labelhedge.losses._adaptive import fixed_point_step, global_maximum, penalty, smallest
+from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, prepare
+from labelhedge.losses._one_visit import Solver
+from labelhedge.losses._per_sample import PerSampleLoss
+from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
+from labelhedge.losses.ldr import _ldr_kl, smooth_maximum
+from labelhedge.losses.margin import MARGIN, gaps
+
+
+def aldr_kl(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    lambda0: Number = 1.0,
+    alpha: Number | None = None,
+    margin: Number = 0.1,
+    lam: Tensor | None = None,
+    normalize: Normalize = "l1",
+    **common: Unpack[Shared],
+) -> Tensor:
+    """ALDR-KL, ``max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²`` (the paper's equation 4).
+
+    Without ``lam`` the maximum over λ is the global one, found anew in every call: no state and no sample index. The
+    gradient takes λ as constant, which is right at the maximum (envelope theorem); so do second derivatives, for which
+    it is an approximation. Like :func:`ldr_kl` the loss is negative where the label leads clearly.
+
+    Args:
+        logits: As in :func:`ce`.
+        target: Class indices. (Class probabilities have no natural reading.)
+        lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
+        alpha: α > 0, likewise; ``2 log K/λ0`` by default, which keeps λ in [λ0/2, λ0].
+        margin: As in :func:`ldr_kl`.
+        lam: λ at which to take the loss instead, of the shape of the target: for Algorithm 1,
+            ``aldr_lambda(..., start=lam)``.
+        normalize: As for every loss, but ``"l1"`` by default, as in the paper's experiments.
+        **common: See :class:`labelhedge.losses.Common`.
+
+    Example:
+        >>> aldr_kl(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
+        tensor(-0.8056)
+    """
+    options = Common(normalize=normalize, **common)
+    params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": lam}
+    batch = prepare(ALDR_KL, logits, target, options, params)
+    return batch.reduce(_values(batch, _solver(batch))[0])
+
+
+def aldr_lambda(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    lambda0: Number = 1.0,
+    alpha: Number | None = None,
+    margin: Number = 0.1,
+    start: Tensor | None = None,
+    normalize: Normalize = "l1",
+    **common: Unpack[Shared],
+) -> Tensor:
+    """The λ of :func:`aldr_kl` for every sample: the global maximiser or, from ``start``, one step of Algorithm 1.
+
+    The step is ``[λ0 - KL(p, 1/K)/α]₊`` with ``p = softmax(q/λ)`` at the λ of ``start``.
+
+    Args:
+        logits: As in :func:`aldr_kl`, and so are the other arguments.
+        target: Class indices.
+        lambda0: λ0.
+        alpha: α.
+        margin: c.
+        start: λ in [0, ∞] of the shape of the target.
+        normalize: As in :func:`aldr_kl`.
+        **common: See :class:`labelhedge.losses.Common`; weight and reduction play no part.
+
+    Returns:
+        λ in the shape of the target, without gradient.
+
+    Example:
+        >>> aldr_lambda(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
+        tensor([0.5944])
+    """
+    options = Common(normalize=normalize, **common)
+    params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": start}
+    batch = prepare(ALDR_KL, logits, target, options, params)
+    with torch.no_grad():
+        return _values(batch, _solver(batch, step=True))[1].squeeze(-1)
+
+
+def _solver(batch: Batch, step: bool = False) -> Solver:
+    """How λ comes about: given, one step of Algorithm 1 from what is given, or the global maximum."""
+    params = batch.params
+    lambda0, alpha, lam = params["lambda0"], params["alpha"], params["lam"]
+    if lam is None:
+        return lambda d, at: global_maximum(d, at(lambda0), at(alpha))
+    if step:
+        return lambda d, at: fixed_point_step(d, at(lam), at(lambda0), at(alpha))
+    return lambda d, at: at(lam)
+
+
+def _values(batch: Batch, solver: Solver) -> tuple[Tensor, Tensor]:
+    """The loss and λ of each sample, both ``(..., 1)``."""
+    lambda0, alpha, lam, margin = (batch.params[name] for name in ("lambda0", "alpha", "lam", "margin"))
+    classes = batch.logits.shape[-1]
+    lowest, highest = smallest(lambda0, alpha, classes), lambda0
+    if one_visit.serves(batch, lowest, highest) and (lam is None or one_visit.serves(batch, lam, lam)):
+        value, lam = one_visit.values(batch, _ldr_kl, solver)
+    else:
+        assert batch.target is not None
+        q = gaps(batch.scaled_logits(), batch.target, margin)
+        with torch.no_grad():
+            lam = solver(q - q.amax(-1, keepdim=True), lambda value: value)
+        value = smooth_maximum(q, lam)
+    return value - penalty(lam, lambda0, alpha, classes), lam
+
+
+def _formula(
+    logits: Tensor,
+    target: Tensor | None,
+    lambda0: Number = 1.0,
+    alpha: Number | None = None,
+    margin: Number = 0.1,
+) -> Tensor:
+    """The specification, with the exact λ."""
+    assert target is not None
+    q = gaps(logits, target, margin)
+    with torch.no_grad():
+        lam = global_maximum(q - q.amax(-1, keepdim=True), lambda0, alpha)
+    return smooth_maximum(q, lam) - penalty(lam, lambda0, alpha, logits.shape[-1])
+
+
+class ALDRKLLoss(PerSampleLoss):
+    """Module form of :func:`aldr_kl`, and Algorithm 1 of the paper.
+
+    ``ALDRKLLoss()`` finds the exact λ in every call: no state, no index, a drop-in for ``nn.CrossEntropyLoss``.
+    ``ALDRKLLoss(num_samples=N)`` is Algorithm 1: it keeps λ_i of every training sample in the buffer ``lam``, starts at
+    λ0 and makes one step per visit. It then needs the samples' positions in the training set,
+    ``criterion(logits, target, index)``; in eval mode it can do without and takes the exact λ.
+
+    Example:
+        >>> criterion = ALDRKLLoss(num_samples=3)
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True)
+        >>> loss = criterion(logits, torch.tensor([0]), torch.tensor([2]))
+        >>> criterion.lam
+        tensor([1.0000, 1.0000, 0.7524])
+    """
+
+    function = staticmethod(aldr_kl)
+    buffer = "lam"
+    lam: Tensor | None
+    lambda0: Number
+
+    def __init__(self, *, num_samples: int | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        if num_samples is not None and isinstance(self.lambda0, Tensor) and self.lambda0.dim():
+            raise ValueError(f"lambda0 must be a number with num_samples, got shape {tuple(self.lambda0.shape)}")
+        self._register_state(num_samples, float(self.lambda0) if num_samples is not None else 0.0)
+
+    def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
+        batch = self._prepare(logits, target, lam=self._stored(index, target))
+        value, lam = _values(batch, _solver(batch, step=True))
+        if index is not None and self.training and torch.is_grad_enabled():
+            self._store(index, lam, batch.valid)
+        return batch.reduce(value)
+
+
+ALDR_KL = register(
+    LossSpec(
+        "aldr-kl",
+        "max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²",
+        _formula,
+        aldr_kl,
+        ALDRKLLoss,
+        domains={
+            "lambda0": Interval("(0, inf]"),
+            "alpha": Interval("(0, inf)"),
+            "margin": MARGIN,
+            "lam": Interval("[0, inf]"),
+        },
+        optional=frozenset({"alpha", "lam"}),
+        grid=one_by_one(lambda0=(0.1, 1.0, 10.0)),
+        state="lam",
+        nonnegative=False,
+        symmetric_at={"lambda0": math.inf},
+        consistency="all k (c = 0, log K/λ0 < α)",
+        reference="Zhu et al. 2023",
+    )
+)

@@ -1,0 +1,378 @@
+"""The general LDR family, ``max_{p∈Ω} p·q - λ R(p)``, and three of its members.
+
+R is the KL divergence from the uniform distribution or the squared distance from it; Ω is the simplex or the capped set
+``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``. The maximising weights p come from one sort; the loss and its gradient, which is
+p itself, follow from them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, apply, prepare
+from labelhedge.losses._module import Loss
+from labelhedge.losses._spec import Interval, LossSpec, register
+from labelhedge.losses.margin import MARGIN, gaps
+
+Regularizer = Literal["kl", "quadratic"]
+Constraint = Literal["simplex", "capped"]
+_LAM = Interval("[0, inf]")
+_FINITE_LAM = Interval("[0, inf)")
+_COUNT = Interval("[1, inf)", integer=True)
+
+
+def ldr(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    regularizer: Regularizer = "kl",
+    constraint: Constraint = "simplex",
+    k: int | Tensor = 1,
+    lam: Number = 1.0,
+    margin: Number = 0.0,
+    normalize: Normalize = None,
+    **common: Unpack[Shared],
+) -> Tensor:
+    """The LDR loss, ``max_{p∈Ω} Σ_k p_k q_k - λ R(p)`` with ``q_k = f_k - f_y + c_y [k≠y]`` (the paper's equation 1).
+
+    Args:
+        logits: As in :func:`ce`.
+        target: Class indices. (Class probabilities have no natural reading.)
+        regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
+        constraint: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
+        k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
+        lam: λ at least 0, a number or a tensor; ∞ is allowed except for ``"kl"`` on ``"capped"``, where the loss
+            would be infinite.
+        margin: As in :func:`ldr_kl`.
+        normalize: As for every loss.
+        **common: See :class:`labelhedge.losses.Common`.
+
+    Example:
+        >>> ldr(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
+        tensor(1.5000)
+    """
+    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, Common(normalize=normalize, **common))
+    return batch.reduce(_robust(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint)))
+
+
+def ldr_weights(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    regularizer: Regularizer = "kl",
+    constraint: Constraint = "simplex",
+    k: int | Tensor = 1,
+    lam: Number = 1.0,
+    margin: Number = 0.0,
+    normalize: Normalize = None,
+    **common: Unpack[Shared],
+) -> Tensor:
+    """The weights p that attain the maximum in :func:`ldr`, in the shape of the logits with the classes last.
+
+    Args as in :func:`ldr`; weight and reduction play no part.
+
+    Example:
+        >>> ldr_weights(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
+        tensor([[0.0000, 0.5000, 0.5000]])
+    """
+    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, Common(normalize=normalize, **common))
+    return _weights(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint))
+
+
+def ldr_k_kl(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    lam: Number = 1.0,
+    k: int | Tensor = 2,
+    margin: Number = 0.1,
+    **common: Unpack[Common],
+) -> Tensor:
+    """LDR with KL on ``Ω(k)``: a smoothed, consistent top-k SVM (the paper's theorem ldr-k-opt).
+
+    Since ``Σp <= 1`` may be strict, k = 1 is not :func:`ldr_kl`.
+
+    Args:
+        logits: As in :func:`ce`.
+        target: Class indices. (Class probabilities have no natural reading.)
+        lam: λ in [0, ∞); 0 is :func:`topk_svm`.
+        k: An integer in [1, K].
+        margin: As in :func:`ldr_kl`.
+        **common: See :class:`labelhedge.losses.Common`.
+
+    Example:
+        >>> ldr_k_kl(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), margin=0.0)
+        tensor(1.2532)
+    """
+    return apply(LDR_K_KL, logits, target, common, lam=lam, k=k, margin=margin)
+
+
+def _ldr_k_kl(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor, margin: Number) -> Tensor:
+    return _robust(gaps(logits, target, margin), lam, "kl", k)
+
+
+def topk_svm(
+    logits: Tensor, target: Tensor, *, k: int | Tensor = 2, margin: Number = 1.0, **common: Unpack[Common]
+) -> Tensor:
+    """Top-k SVM loss, ``(1/k) Σ_{i<=k} max(0, f - f_y + c)_[i]`` (Lapin et al., 2018): LDR on Ω(k) with λ = 0.
+
+    Args:
+        logits: As in :func:`ce`.
+        target: Class indices. (Class probabilities have no natural reading.)
+        k: An integer in [1, K].
+        margin: As in :func:`ldr_kl`.
+        **common: See :class:`labelhedge.losses.Common`.
+
+    Example:
+        >>> topk_svm(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
+        tensor(2.5000)
+    """
+    return apply(TOPK_SVM, logits, target, common, k=k, margin=margin)
+
+
+def _topk_svm(logits: Tensor, target: Tensor, k: int | Tensor, margin: Number) -> Tensor:
+    return _robust(gaps(logits, target, margin), 0.0, "quadratic", k)
+
+
+def ldr_quadratic(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    lam: Number = 1.0,
+    k: int | Tensor | None = None,
+    margin: Number = 0.1,
+    **common: Unpack[Common],
+) -> Tensor:
+    """LDR with ``R(p) = ‖p - 1/K‖²``, on the simplex or on Ω(k).
+
+    Args:
+        logits: As in :func:`ce`.
+        target: Class indices. (Class probabilities have no natural reading.)
+        lam: λ in [0, ∞].
+        k: None for the simplex, or an integer in [1, K].
+        margin: As in :func:`ldr_kl`.
+        **common: See :class:`labelhedge.losses.Common`.
+
+    Example:
+        >>> ldr_quadratic(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), margin=0.0)
+        tensor(1.4583)
+    """
+    return apply(LDR_QUADRATIC, logits, target, common, lam=lam, k=k, margin=margin)
+
+
+def _ldr_quadratic(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor | None, margin: Number) -> Tensor:
+    return _robust(gaps(logits, target, margin), lam, "quadratic", k)
+
+
+def _prepare(
+    logits: Tensor,
+    target: Tensor,
+    regularizer: Regularizer,
+    constraint: Constraint,
+    k: int | Tensor,
+    lam: Number,
+    margin: Number,
+    common: Common,
+) -> Batch:
+    _check_choices(regularizer, constraint)
+    spec = LDR_K_KL if (regularizer, constraint) == ("kl", "capped") else LDR
+    return prepare(spec, logits, target, common, {"k": k, "lam": lam, "margin": margin})
+
+
+def _check_choices(regularizer: Any, constraint: Any) -> None:
+    if regularizer not in ("kl", "quadratic"):
+        raise ValueError(f"regularizer must be 'kl' or 'quadratic', got {regularizer!r}")
+    if constraint not in ("simplex", "capped"):
+        raise ValueError(f"constraint must be 'simplex' or 'capped', got {constraint!r}")
+
+
+def _gaps(batch: Batch) -> Tensor:
+    assert batch.target is not None
+    return gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
+
+
+def _k(batch: Batch, constraint: Constraint) -> int | Tensor | None:
+    return None if constraint == "simplex" else batch.params["k"]
+
+
+def _robust(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
+    """``max_p p·q - λ R(p)``, ``(..., 1)``; k = None is the simplex."""
+    p = _weights(q, lam, regularizer, k)
+    fixed = p.detach()
+    if regularizer == "kl":
+        divergence = torch.special.xlogy(fixed, fixed * q.shape[-1]).sum(-1, keepdim=True)
+    else:
+        divergence = (fixed - 1 / q.shape[-1]).square().sum(-1, keepdim=True)
+    if isinstance(lam, Tensor):
+        lam = torch.where(lam.isinf(), 0.0, lam)  # then p = 1/K, and λ R(p) is 0
+    elif math.isinf(lam):
+        lam = 0.0
+    # by the envelope theorem the gradient is p; the last term is 0 and carries the second derivative, ∂p/∂q
+    curve = 0.5 * ((p - fixed) * (q - q.detach())).sum(-1, keepdim=True)
+    value: Tensor = (fixed * q).sum(-1, keepdim=True) - lam * divergence + curve
+    return value
+
+
+def _weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
+    """The maximising p for λ in [0, ∞], ``(..., K)``."""
+    if isinstance(k, int) and k > q.shape[-1]:
+        raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {k}")
+    if isinstance(lam, Tensor):
+        inside = (lam > 0) & lam.isfinite()
+        limit = torch.where(lam == 0, _vertex(q, k), 1 / q.shape[-1])
+        return torch.where(inside, _interior(q, torch.where(inside, lam, 1.0), regularizer, k), limit)
+    if lam == 0:
+        return _vertex(q, k)
+    if math.isinf(lam):
+        return torch.full_like(q, 1 / q.shape[-1])
+    return _interior(q, lam, regularizer, k)
+
+
+def _vertex(q: Tensor, k: int | Tensor | None) -> Tensor:
+    """λ = 0: all weight on the maximum (shared among ties), or 1/k on each of the k largest that are positive."""
+    if k is None:
+        best = (q == q.amax(-1, keepdim=True)).to(q.dtype)
+        return best / best.sum(-1, keepdim=True)
+    chosen = (_rank(q) < k) & (q > 0)
+    return chosen.to(q.dtype) / k
+
+
+def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
+    """0 < λ < ∞."""
+    if regularizer == "quadratic":
+        return _quadratic_weights(q, lam, k)
+    return torch.softmax(q / lam, -1) if k is None else _capped_kl_weights(q, lam, k)
+
+
+def _rank(values: Tensor) -> Tensor:
+    """The position of each entry in descending order."""
+    return values.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+
+
+def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
+    """Theorem ldr-k-opt: the a-1 largest entries are at the cap 1/k, the others share what is left like a softmax."""
+    x = q / lam
+    log_classes = math.log(q.shape[-1])
+    with torch.no_grad():
+        largest = x.sort(-1, descending=True).values
+        tail = largest.flip(-1).logcumsumexp(-1).flip(-1)
+        capped = torch.arange(q.shape[-1], device=q.device)
+        left = (1 - capped / k).clamp(min=0)
+        log_p = largest + torch.minimum(-1 - log_classes + torch.zeros_like(tail), left.log() - tail)
+        fits = log_p <= (-k.log() if isinstance(k, Tensor) else -math.log(k))
+        count = fits.int().argmax(-1, keepdim=True)  # the first that fits
+        at_cap = _rank(x) < count
+        left = (1 - count / k).clamp(min=0).to(q.dtype)
+    log_total = torch.where(at_cap, -math.inf, x).logsumexp(-1, keepdim=True)
+    log_scale = torch.minimum(left.log() - log_total, torch.full_like(log_total, -1 - log_classes))
+    free = torch.where(at_cap, 0.0, x + log_scale).exp()
+    return torch.where(at_cap, 1 / k, free)
+
+
+def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None) -> Tensor:
+    """The projection of ``u = 1/K + q/(2λ)`` onto Ω: ``clip(u - τ, 0, cap)``."""
+    cap = 1.0 if k is None else 1 / k
+    u = q / (2 * lam) + 1 / q.shape[-1]
+    with torch.no_grad():
+        top = u.amax(-1, keepdim=True)
+        v = u - top
+        # Σ clip(v - τ, 0, cap) is piecewise linear in τ: it gains slope at each v and loses it at each v - cap
+        corners, order = torch.cat([v, v - cap], -1).sort(dim=-1, descending=True, stable=True)
+        turn = torch.where(order < q.shape[-1], 1.0, -1.0).to(q.dtype)
+        slope = turn.cumsum(-1)
+        mass = (turn * corners).cumsum(-1) - slope * corners
+        last = (mass <= 1).sum(-1, keepdim=True) - 1
+        slope_there = slope.gather(-1, last).clamp(min=1)
+        tau = top + corners.gather(-1, last) - (1 - mass.gather(-1, last)) / slope_there
+        if k is not None:
+            tau = tau.clamp(min=0)  # Σp <= 1 is not binding
+        free = (u > tau) & (u < tau + cap)
+        moving = free if k is None else free & (tau > 0)
+        share = moving.to(q.dtype) / moving.sum(-1, keepdim=True).clamp(min=1)
+    # τ moves with the mean of the free entries: that is its derivative
+    tau = tau + (share * (u - u.detach())).sum(-1, keepdim=True)
+    return torch.where(free, u - tau, torch.where(u > tau, cap, 0.0))
+
+
+class LDRLoss(Loss):
+    """Module form of :func:`ldr`."""
+
+    function = staticmethod(ldr)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        _check_choices(self.regularizer, self.constraint)
+
+
+class LDRkKLLoss(Loss):
+    """Module form of :func:`ldr_k_kl`."""
+
+    function = staticmethod(ldr_k_kl)
+
+
+class TopKSVMLoss(Loss):
+    """Module form of :func:`topk_svm`."""
+
+    function = staticmethod(topk_svm)
+
+
+class LDRQuadraticLoss(Loss):
+    """Module form of :func:`ldr_quadratic`."""
+
+    function = staticmethod(ldr_quadratic)
+
+
+LDR = LossSpec(
+    "ldr",
+    "max_{p∈Ω} p·q - λ R(p)",
+    _ldr_quadratic,
+    ldr,
+    LDRLoss,
+    domains={"k": _COUNT, "lam": _LAM, "margin": MARGIN},
+    nonnegative=False,
+    reference="Zhu et al. 2023",
+)
+"""Not registered: the family, of which the registry has members."""
+LDR_K_KL = register(
+    LossSpec(
+        "ldr-k-kl",
+        "max_{p∈Ω(k)} p·q - λ KL(p, 1/K)",
+        _ldr_k_kl,
+        ldr_k_kl,
+        LDRkKLLoss,
+        domains={"lam": _FINITE_LAM, "k": _COUNT, "margin": MARGIN},
+        consistency="all k (λ > 0, equal margins)",
+        reference="Zhu et al. 2023",
+    )
+)
+TOPK_SVM = register(
+    LossSpec(
+        "topk-svm",
+        "(1/k) Σ_{i≤k} max(0, f - f_y + c)_[i]",
+        _topk_svm,
+        topk_svm,
+        TopKSVMLoss,
+        domains={"k": _COUNT, "margin": MARGIN},
+        consistency="none",
+        reference="Lapin et al. 2018",
+    )
+)
+LDR_QUADRATIC = register(
+    LossSpec(
+        "ldr-quadratic",
+        "max_{p∈Ω} p·q - λ‖p - 1/K‖²",
+        _ldr_quadratic,
+        ldr_quadratic,
+        LDRQuadraticLoss,
+        domains={"lam": _LAM, "k": _COUNT, "margin": MARGIN},
+        optional=frozenset({"k"}),
+        nonnegative=False,
+        symmetric_at={"lam": math.inf},
+        consistency="all k (0 < λ < ∞, equal margins)",
+        reference="Zhu et al. 2023",
+    )
+)

@@ -1,32 +1,35 @@
 """The inner problem of ALDR-KL: which λ a sample chooses.
 
-For gaps ``q`` of a sample, with ``d = q - max q``, λ maximises ``λ log mean_k exp(d_k/λ) - (α/2)(λ - λ0)²``. The first
-term is convex in λ, so there may be several local maxima. All functions take ``d`` as ``(..., K)`` and hyperparameters
-as floats or ``(..., 1)``; none is differentiable.
+For the gaps ``q`` of a sample λ maximises ``λ log mean_k exp(q_k/λ) - (α/2)(λ - λ0)²``. The first term is convex in λ,
+so there may be several local maxima. All functions take ``q`` as ``(..., K)``, up to a constant per row, and
+hyperparameters as floats or ``(..., 1)``; none is differentiable.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 Number = float | Tensor
 
-_NODES = (3, 4, 5, 6)
-"""Where the objective is sampled, as multiples of 1/(3 λ0): an octave in 1/λ. Further octaves double them."""
+_NODES = (1, 4 / 3, 5 / 3, 2)
+"""Where the objective is sampled: values of λ0/λ over an octave. Further octaves double them."""
 _FINE = 16
 """Points of the interpolated objective between two nodes."""
 _OCTAVES = 8
 _ZERO = 1e-10
-"""A ratio λ/λ0 that counts as 0."""
+"""A λ, or a ratio λ/λ0, that counts as 0."""
+NEW = (None, None)
+"""No buffers to write into: make new tensors."""
 
 
 def strength(alpha: Number | None, lambda0: Number, classes: int) -> Number:
     """α, by default ``2 log K/λ0``; where λ0 = ∞ any will do, since then λ = ∞."""
-    chosen = 2 * math.log(classes) / lambda0 if alpha is None else alpha
+    chosen: Number = 2 * math.log(classes) / lambda0 if alpha is None else alpha
     if isinstance(lambda0, Tensor):
         return torch.where(lambda0.isinf(), 1.0, chosen)
     return 1.0 if math.isinf(lambda0) else chosen
@@ -34,11 +37,12 @@ def strength(alpha: Number | None, lambda0: Number, classes: int) -> Number:
 
 def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: int) -> Number:
     """``(α/2)(λ - λ0)²``, and 0 where λ0 = ∞."""
+    excess: Number = 0.0
     if isinstance(lambda0, Tensor):
         excess = torch.where(lambda0.isinf(), 0.0, lam - lambda0)
-    else:
-        excess = 0.0 if math.isinf(lambda0) else lam - lambda0
-    return 0.5 * strength(alpha, lambda0, classes) * excess**2
+    elif not math.isinf(lambda0):
+        excess = lam - lambda0
+    return excess * excess * (0.5 * strength(alpha, lambda0, classes))
 
 
 def smallest(lambda0: Number, alpha: Number | None, classes: int) -> Number:
@@ -46,44 +50,46 @@ def smallest(lambda0: Number, alpha: Number | None, classes: int) -> Number:
     return lambda0 - math.log(classes) / strength(alpha, lambda0, classes)
 
 
-def fixed_point_step(d: Tensor, lam: Number, lambda0: Number, alpha: Number | None) -> Tensor:
+def log_weights(q: Tensor, lam: Number, buffers: Sequence[Tensor | None] = NEW) -> Tensor:
+    """``log softmax(q/λ)``, written to the second of two buffers."""
+    return torch.log_softmax(torch.div(q, lam, out=buffers[0]), -1, out=buffers[1])
+
+
+def fixed_point_step(
+    q: Tensor, lam: Number, lambda0: Number, alpha: Number | None, buffers: Sequence[Tensor | None] = NEW
+) -> Tensor:
     """One step of Algorithm 1, ``[λ0 - KL(p(λ), 1/K)/α]₊``."""
-    classes = d.shape[-1]
-    if isinstance(lam, Tensor):
-        lam = lam.clamp(min=torch.finfo(d.dtype).tiny)
-    p = torch.softmax(d / lam, -1)
-    # d is 0 at the maximum, so log p there is minus the log-sum-exp
-    kl = (p * d).sum(-1, keepdim=True) / lam + (p.amax(-1, keepdim=True) * classes).log()
-    return (lambda0 - kl / strength(alpha, lambda0, classes)).clamp(min=0)
+    log_p = log_weights(q, lam.clamp(min=_ZERO) if isinstance(lam, Tensor) else lam, buffers)
+    entropy = torch.exp(log_p, out=buffers[0]).mul_(log_p).sum(-1, keepdim=True).neg_()
+    inverse = 1 / strength(alpha, lambda0, q.shape[-1])
+    return entropy.mul_(inverse).add_(lambda0 - math.log(q.shape[-1]) * inverse).clamp_(min=0)
 
 
-def global_maximum(d: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
+def global_maximum(q: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     """The λ that maximises the objective over [0, λ0].
 
-    With ``ρ = λ/λ0``, ``x = d/λ0`` and ``A = αλ0`` it maximises ``ρ log mean exp(x/ρ) - (A/2)(1-ρ)²``. The first term
-    is sampled with two derivatives at a few ``s = 1/ρ`` (one exp: the others are its powers), interpolated by quintics,
-    and the best two local maxima of the interpolant are refined on the true objective by Newton's method.
+    With ``ρ = λ/λ0``, ``x = (q - max q)/λ0`` and ``A = αλ0`` it maximises ``ρ log mean exp(x/ρ) - (A/2)(1-ρ)²``. The
+    first term is sampled with two derivatives at a few ``1/ρ`` and interpolated by quintics; the best two local maxima
+    of the interpolated objective are refined on the true one by Newton's method.
     """
-    classes = d.shape[-1]
-    x = d / lambda0
+    classes = q.shape[-1]
+    x = (q - q.amax(-1, keepdim=True)) / lambda0
     a = strength(alpha, lambda0, classes) * lambda0
     if isinstance(lambda0, Tensor):
         a = torch.where(lambda0.isinf(), 1.0, a)
     elif math.isinf(lambda0):
         a = 1.0
     octaves = 1 if alpha is None else _octaves(a, classes)
-    ratios, basis = _interpolation(octaves, d.dtype, d.device)
-    coarse = (_samples(x, octaves) @ basis) * ratios - 0.5 * a * (1 - ratios).square()
-    if octaves > 1:  # λ = 0
-        ratios = torch.cat([ratios, ratios.new_zeros(1)])
-        coarse = torch.cat([coarse, coarse.new_zeros(()).sub(0.5 * a).expand(*coarse.shape[:-1], 1)], -1)
+    nodes, basis, ratios = _interpolation(octaves, q.dtype, q.device)
+    samples = torch.cat(_cumulants(x.unsqueeze(-2), nodes), -2).squeeze(-1)
+    coarse = (samples @ basis) * ratios - 0.5 * a * (1 - ratios).square()
     ratio, low, high = _two_best(coarse, ratios)
 
-    a_pair = a.unsqueeze(-1) if isinstance(a, Tensor) else a
-    ratio, value = _newton(x.unsqueeze(-2), a_pair, ratio, low, high)
-    first = value[..., :1, :] >= value[..., 1:, :]
-    ratio, low, high = (torch.where(first, v[..., :1, :], v[..., 1:, :]).squeeze(-2) for v in (ratio, low, high))
-    if d.dtype == torch.float64:
+    x_pair, a_pair = x.unsqueeze(-2), a.unsqueeze(-1) if isinstance(a, Tensor) else a
+    ratio, value = _newton(x_pair, a_pair, ratio, low, high)
+    best = value.argmax(-2, keepdim=True)
+    ratio, low, high = (v.gather(-2, best).squeeze(-2) for v in (ratio, low, high))
+    if q.dtype == torch.float64:
         for _ in range(2):
             ratio, _ = _newton(x, a, ratio, low, high)
     return torch.where(ratio > _ZERO, ratio, 0.0) * lambda0
@@ -96,30 +102,24 @@ def _octaves(a: Number, classes: int) -> int:
     return min(_OCTAVES, max(1, math.ceil(-math.log2(1 - math.log(classes) / a))))
 
 
-def _samples(x: Tensor, octaves: int) -> Tensor:
-    """``log mean exp(s x)`` and its first two derivatives in s at the nodes, ``(..., 3 · nodes)``."""
-    root = torch.exp(x / 3)
-    square = root * root
-    cube = square * root
-    powers = [cube, square * square, square * cube, cube * cube]
-    for _ in range(octaves - 1):
-        powers += [power * power for power in powers[-3:]]
-    moments: list[list[Tensor]] = [[], [], []]
-    for power in powers:
-        first = power * x
-        for sums, values in zip(moments, (power, first, first * x), strict=True):
-            sums.append(values.sum(-1))
-    total, first, second = (torch.stack(sums, -1) for sums in moments)
-    mean = first / total
-    return torch.cat([(total / x.shape[-1]).log(), mean, second / total - mean.square()], -1)
+def _cumulants(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``log mean exp(s x)`` and its first two derivatives in s, for rows x whose maximum is 0."""
+    p = torch.softmax(x * scale, -1)
+    log_mean = p.amax(-1, keepdim=True).mul_(x.shape[-1]).log_().neg_()  # p is 1/Σexp where x = 0
+    p = p.mul_(x)
+    mean = p.sum(-1, keepdim=True)
+    return log_mean, mean, p.mul_(x).sum(-1, keepdim=True) - mean.square()
 
 
 @functools.cache
-def _interpolation(octaves: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ratios ``ρ = 1/s`` of the fine points, and the matrix that maps the samples at the nodes to values there."""
-    nodes = [n / 3 for n in _NODES]
+def _interpolation(octaves: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes ``(n, 1)``, the matrix from samples at the nodes to values at the fine points, and ρ at the fine points.
+
+    With more than one octave the last fine point is ρ = 0, where ``ρ log mean exp(x/ρ)`` is 0.
+    """
+    nodes = list(_NODES)
     for _ in range(octaves - 1):
-        nodes += [2 * n for n in nodes[-3:]]
+        nodes += [2 * node for node in nodes[-3:]]
     t = torch.arange(_FINE, dtype=torch.float64) / _FINE
     powers = torch.stack([t**i for i in range(6)], -1)
     # quintic Hermite: rows are value, slope and curvature at 0, then at 1, of t^0 ... t^5
@@ -130,53 +130,49 @@ def _interpolation(octaves: int, dtype: torch.dtype, device: torch.device) -> tu
     ).view(6, 6)
     weights = powers @ torch.linalg.inv(conditions)
     count = len(nodes)
-    basis = torch.zeros(3 * count, (count - 1) * _FINE + 1, dtype=torch.float64)
-    points = []
+    basis = torch.zeros(3 * count, (count - 1) * _FINE + 1 + (octaves > 1), dtype=torch.float64)
+    ratios = torch.zeros(basis.shape[1], dtype=torch.float64)
     for j in range(count - 1):
         width = nodes[j + 1] - nodes[j]
-        points.append(nodes[j] + width * t)
+        columns = slice(j * _FINE, (j + 1) * _FINE)
+        ratios[columns] = 1 / (nodes[j] + width * t)
         for order in range(3):
             for end in range(2):
-                columns = slice(j * _FINE, (j + 1) * _FINE)
                 basis[order * count + j + end, columns] += weights[:, 3 * end + order] * width**order
-    basis[count - 1, -1] = 1.0
-    points.append(torch.tensor(nodes[-1:], dtype=torch.float64))
-    return 1 / torch.cat(points).to(device, dtype), basis.to(device, dtype)
+    basis[count - 1, (count - 1) * _FINE] = 1.0
+    ratios[(count - 1) * _FINE] = 1 / nodes[-1]
+    scale = torch.tensor(nodes, dtype=torch.float64).unsqueeze(-1)
+    return scale.to(device, dtype), basis.to(device, dtype), ratios.to(device, dtype)
 
 
 def _two_best(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The two highest local maxima, by parabola, and their brackets: ratio, low, high, each ``(..., 2, 1)``."""
-    edge = torch.full_like(coarse[..., :1], -math.inf)
-    padded = torch.cat([edge, coarse, edge], -1)
-    peak = (coarse >= padded[..., :-2]) & (coarse >= padded[..., 2:])
+    last = coarse.shape[-1] - 1
+    rising = coarse[..., 1:] > coarse[..., :-1]
+    yes = torch.ones_like(rising[..., :1])
+    peak = torch.cat([yes, rising], -1) & torch.cat([~rising, yes], -1)
     top = torch.where(peak, coarse, -math.inf).topk(2, -1)
     index = torch.where(top.values.isinf(), top.indices[..., :1], top.indices)
-    last = len(ratios) - 1
     before, after = (index - 1).clamp(min=0), (index + 1).clamp(max=last)
     middle, high, low = ratios[index], ratios[before], ratios[after]
     value = coarse.gather(-1, index)
-    rise = (coarse.gather(-1, before) - value) / (high - middle).clamp(min=1e-30)
-    fall = (value - coarse.gather(-1, after)) / (middle - low).clamp(min=1e-30)
-    # slope falls from `fall` to `rise` over (high - low)/2: the parabola's vertex is where it is 0
-    share = (fall / (fall - rise).clamp(min=1e-30)).clamp(0, 1)
-    vertex = 0.5 * ((middle + low) + share * (high - low))
-    inside = (index > 0) & (index < last)
-    ratio = torch.where(inside, vertex, middle)
+    rise = (coarse.gather(-1, before) - value) / (high - middle)
+    fall = (value - coarse.gather(-1, after)) / (middle - low)
+    # the slope is `fall` half-way down and `rise` half-way up: the parabola's vertex is where it is 0
+    vertex = 0.5 * (middle + low + (high - low) * fall / (fall - rise))
+    ratio = torch.where((index > 0) & (index < last), vertex, middle)
     return ratio.unsqueeze(-1), low.unsqueeze(-1), high.unsqueeze(-1)
 
 
 def _newton(x: Tensor, a: Number, ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """A Newton step on the true objective within [low, high], and the objective expected there."""
     ratio = ratio.clamp(min=_ZERO)
-    p = torch.softmax(x / ratio, -1)
-    weighted = p * x
-    mean = weighted.sum(-1, keepdim=True)
-    variance = (weighted * x).sum(-1, keepdim=True) - mean.square()
-    log_mean = -(p.amax(-1, keepdim=True) * x.shape[-1]).log()
-    slope = log_mean - mean / ratio + a * (1 - ratio)
-    curvature = variance / ratio**3 - a
+    scale = 1 / ratio
+    log_mean, mean, variance = _cumulants(x, scale)
+    rest = a * (1 - ratio)
+    slope = log_mean - mean * scale + rest
+    curvature = variance * scale**3 - a
     step = torch.where(curvature < 0, -slope / curvature, slope / a)
     new = torch.minimum(torch.maximum(ratio + step, low), high)
     step = new - ratio
-    value = ratio * log_mean - 0.5 * a * (1 - ratio).square()
-    return new, value + step * (slope + 0.5 * step * curvature)
+    return new, ratio * log_mean - 0.5 * rest * (1 - ratio) + step * (slope + 0.5 * step * curvature)

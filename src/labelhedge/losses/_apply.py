@@ -67,7 +67,7 @@ class Batch:
     probabilities: Tensor | None
     """``(..., K)`` class probabilities; None for class indices."""
     valid: Tensor | None
-    """``(...)`` False where the target is ignored; None if nothing is."""
+    """``(..., 1)`` False where the target is ignored; None if nothing is."""
     weight: Tensor | None
     reduction: Reduction
     normalize: Normalize
@@ -84,24 +84,38 @@ class Batch:
 
     def reduce(self, values: Tensor) -> Tensor:
         """Weight and reduce values ``(..., 1)``, or ``(..., K)`` if the targets are probabilities."""
+        weight = None
         if self.probabilities is not None:
-            share = self.probabilities if self.weight is None else self.probabilities * self.weight
-            losses = (values * share).sum(-1)
-            return losses.mean() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
+            shares = self.probabilities if self.weight is None else self.probabilities * self.weight
+            values = (values * shares).sum(-1, keepdim=True)
+        else:
+            weight = self._weights(values.dtype)
+            if self.valid is not None:
+                values = torch.where(self.valid, values, 0.0)
+            if weight is not None:
+                values = values * weight
+        if self.reduction == "none":
+            return values.squeeze(-1)
+        total = values.sum()
+        if self.reduction == "sum":
+            return total
+        return total / (values.numel() if weight is None else weight.sum())
+
+    def share_of_each(self) -> Number:
+        """The derivative of the reduced loss by each sample's, for class indices: a float or ``(..., 1)``."""
         assert self.target is not None
-        losses = values.squeeze(-1)
-        weight = None if self.weight is None else self.weight[self.target.squeeze(-1)]
-        if self.valid is not None:
-            weight = self.valid.to(losses.dtype) if weight is None else torch.where(self.valid, weight, 0.0)
-            losses = torch.where(self.valid, losses, 0.0)
+        weight = self._weights(self.logits.dtype)
         if weight is None:
-            return losses.mean() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
-        losses = losses * weight
-        return losses.sum() / weight.sum() if self.reduction == "mean" else _sum_or_keep(losses, self.reduction)
+            return 1 / self.target.numel() if self.reduction == "mean" else 1.0
+        return weight / weight.sum() if self.reduction == "mean" else weight
 
-
-def _sum_or_keep(losses: Tensor, reduction: Reduction) -> Tensor:
-    return losses.sum() if reduction == "sum" else losses
+    def _weights(self, dtype: torch.dtype) -> Tensor | None:
+        """What each sample counts, ``(..., 1)``, by its class and by whether it is ignored; None if all count 1."""
+        assert self.target is not None
+        weight = None if self.weight is None else self.weight[self.target]
+        if self.valid is not None:
+            weight = self.valid.to(dtype) if weight is None else torch.where(self.valid, weight, 0.0)
+        return weight
 
 
 def apply(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, **params: Any) -> Tensor:
@@ -215,13 +229,13 @@ def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Ten
     """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must be class indices or class probabilities, got dtype {target.dtype}")
-    target = target.long()
+    target = target.long().unsqueeze(-1)
     if is_free_to_read(target):
         if target.numel() == 0:
-            return target.unsqueeze(-1), None
+            return target, None
         low, high = (int(extreme) for extreme in torch.aminmax(target))
         if low >= 0 and high < classes and not 0 <= ignore_index < classes:
-            return target.unsqueeze(-1), None
+            return target, None
         valid = target != ignore_index
         outside = valid & ((target < 0) | (target >= classes))
         if outside.any():
@@ -230,7 +244,7 @@ def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Ten
             )
     else:
         valid = target != ignore_index
-    return torch.where(valid, target, 0).unsqueeze(-1), valid
+    return torch.where(valid, target, 0), valid
 
 
 def per_sample(name: str, value: Tensor, logits: Tensor, target: Tensor | None) -> Tensor:

@@ -55,23 +55,28 @@ class PerSampleLoss(Loss):
                 f"index must hold integers of shape {tuple(target.shape)}, one per target, "
                 f"got {index.dtype} of shape {tuple(index.shape)}"
             )
-        if index.numel() and is_free_to_read(index):
-            for extreme in torch.aminmax(index):
-                if not 0 <= extreme < len(state):
-                    raise ValueError(f"index must be in [0, {len(state)}), got {int(extreme)}")
-        return state[index.to(state.device).long()]
+        index = index.to(state.device, torch.long)
+        try:  # unlike indexing, gather refuses negative numbers
+            return state.expand(*index.shape[:-1], -1).gather(-1, index) if index.dim() else state[index]
+        except RuntimeError as error:
+            raise ValueError(f"index must be in [0, {len(state)}): {error}") from None
 
     def _store(self, index: Tensor, new: Tensor, valid: Tensor | None) -> None:
         """Write the values of the samples at ``index``; a sample that occurs twice gets the mean."""
         state = getattr(self, self.buffer)
-        index, new = index.flatten().to(state.device).long(), new.detach().flatten().to(state.dtype)
+        index, new = index.to(state.device, torch.long).flatten(), new.flatten().to(state.dtype)
+        if dist.is_available() and dist.is_initialized():
+            self._touched[index] = True
         if valid is not None:
             new = torch.where(valid.flatten(), new, state[index])
         if state.dtype == torch.bool:
-            state[index] = new
-        else:
-            state.scatter_reduce_(0, index, new, "mean", include_self=False)
-        self._touched[index] = True
+            state.scatter_(0, index, new)
+            return
+        if is_free_to_read(state):  # scatter_ is quicker, and enough if it leaves every sample with its value
+            state.scatter_(0, index, new)
+            if torch.equal(state.gather(0, index), new):
+                return
+        state.scatter_reduce_(0, index, new, "mean", include_self=False)
 
     @torch.no_grad()
     def sync(self, group: Any = None) -> None:

@@ -29,8 +29,9 @@ class Interval:
         below = value <= high if self.text[-1] == "]" else value < high
         return above and below and (not self.integer or value == int(value))
 
-    @property
+    @functools.cached_property
     def bounds(self) -> tuple[float, float]:
+        """The two ends."""
         low, high = self.text[1:-1].split(",")
         return float(low), float(high)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from labelhedge.losses import _one_visit as one_visit
-from labelhedge.losses._adaptive import fixed_point_step, global_maximum, penalty, smallest
+from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
 from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, prepare
-from labelhedge.losses._one_visit import Solver
+from labelhedge.losses._one_visit import Rows
 from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.ldr import _ldr_kl, smooth_maximum
+from labelhedge.losses.ldr import smooth_maximum
 from labelhedge.losses.margin import MARGIN, gaps
 
 
@@ -52,8 +53,7 @@ def aldr_kl(
     """
     options = Common(normalize=normalize, **common)
     params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": lam}
-    batch = prepare(ALDR_KL, logits, target, options, params)
-    return batch.reduce(_values(batch, _solver(batch))[0])
+    return _loss(prepare(ALDR_KL, logits, target, options, params))[0]
 
 
 def aldr_lambda(
@@ -91,49 +91,56 @@ def aldr_lambda(
     options = Common(normalize=normalize, **common)
     params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": start}
     batch = prepare(ALDR_KL, logits, target, options, params)
+    start, batch.params["lam"] = batch.params["lam"], None
     with torch.no_grad():
-        return _values(batch, _solver(batch, step=True))[1].squeeze(-1)
+        return _loss(batch, start)[1].squeeze(-1)
 
 
-def _solver(batch: Batch, step: bool = False) -> Solver:
-    """How λ comes about: given, one step of Algorithm 1 from what is given, or the global maximum."""
-    params = batch.params
-    lambda0, alpha, lam = params["lambda0"], params["alpha"], params["lam"]
-    if lam is None:
-        return lambda d, at: global_maximum(d, at(lambda0), at(alpha))
-    if step:
-        return lambda d, at: fixed_point_step(d, at(lam), at(lambda0), at(alpha))
-    return lambda d, at: at(lam)
+def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The reduced loss, and λ of each sample ``(..., 1)``.
 
-
-def _values(batch: Batch, solver: Solver) -> tuple[Tensor, Tensor]:
-    """The loss and λ of each sample, both ``(..., 1)``."""
-    lambda0, alpha, lam, margin = (batch.params[name] for name in ("lambda0", "alpha", "lam", "margin"))
+    λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
+    """
+    lambda0, alpha, given = (batch.params[name] for name in ("lambda0", "alpha", "lam"))
     classes = batch.logits.shape[-1]
-    lowest, highest = smallest(lambda0, alpha, classes), lambda0
-    if one_visit.serves(batch, lowest, highest) and (lam is None or one_visit.serves(batch, lam, lam)):
-        value, lam = one_visit.values(batch, _ldr_kl, solver)
-    else:
+
+    def solver(q: Tensor, at: Rows, buffers: Sequence[Tensor | None] = NEW) -> tuple[Tensor, Number]:
+        if given is not None:
+            lam = at(given)
+        elif start is not None:
+            lam = fixed_point_step(q, at(start), at(lambda0), at(alpha), buffers)
+        else:
+            lam = global_maximum(q, at(lambda0), at(alpha))
+        return lam, penalty(lam, at(lambda0), at(alpha), classes)
+
+    if one_visit.serves(batch, smallest(lambda0, alpha, classes), lambda0) and (
+        given is None or one_visit.serves(batch, given, given)
+    ):
+        return one_visit.loss(batch, solver, _values)
+    with torch.no_grad():
         assert batch.target is not None
-        q = gaps(batch.scaled_logits(), batch.target, margin)
-        with torch.no_grad():
-            lam = solver(q - q.amax(-1, keepdim=True), lambda value: value)
-        value = smooth_maximum(q, lam)
-    return value - penalty(lam, lambda0, alpha, classes), lam
+        q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
+        lam, _ = solver(q, lambda hyperparameter: hyperparameter)
+    return batch.reduce(_values(batch, lam)), lam
 
 
-def _formula(
+def _values(batch: Batch, lam: Number) -> Tensor:
+    return _aldr_kl(batch.scaled_logits(), batch.target, **batch.params | {"lam": lam})
+
+
+def _aldr_kl(
     logits: Tensor,
     target: Tensor | None,
-    lambda0: Number = 1.0,
-    alpha: Number | None = None,
-    margin: Number = 0.1,
+    lambda0: Number,
+    alpha: Number | None,
+    margin: Number,
+    lam: Number | None = None,
 ) -> Tensor:
-    """The specification, with the exact λ."""
     assert target is not None
     q = gaps(logits, target, margin)
-    with torch.no_grad():
-        lam = global_maximum(q - q.amax(-1, keepdim=True), lambda0, alpha)
+    if lam is None:
+        with torch.no_grad():
+            lam = global_maximum(q, lambda0, alpha)
     return smooth_maximum(q, lam) - penalty(lam, lambda0, alpha, logits.shape[-1])
 
 
@@ -165,18 +172,19 @@ class ALDRKLLoss(PerSampleLoss):
         self._register_state(num_samples, float(self.lambda0) if num_samples is not None else 0.0)
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        batch = self._prepare(logits, target, lam=self._stored(index, target))
-        value, lam = _values(batch, _solver(batch, step=True))
+        batch = self._prepare(logits, target, lam=None)
+        start = self._stored(index, target)
+        loss, lam = _loss(batch, None if start is None else start.unsqueeze(-1).to(batch.logits.dtype))
         if index is not None and self.training and torch.is_grad_enabled():
             self._store(index, lam, batch.valid)
-        return batch.reduce(value)
+        return loss
 
 
 ALDR_KL = register(
     LossSpec(
         "aldr-kl",
         "max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²",
-        _formula,
+        _aldr_kl,
         aldr_kl,
         ALDRKLLoss,
         domains={

@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses import _one_visit
+from labelhedge.losses import _one_visit as one_visit
 from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, prepare
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
@@ -44,15 +44,13 @@ def ldr_kl(
         tensor(-1.6667)
     """
     batch = prepare(LDR_KL, logits, target, Common(normalize=normalize, **common), {"lam": lam, "margin": margin})
-    return batch.reduce(ldr_kl_values(batch))
+    if one_visit.serves(batch, smallest=lam, largest=lam):
+        return one_visit.loss(batch, lambda q, at, buffers: (at(batch.params["lam"]), 0.0), _values)[0]
+    return batch.reduce(_values(batch, batch.params["lam"]))
 
 
-def ldr_kl_values(batch: Batch) -> Tensor:
-    """Values ``(..., 1)`` of LDR-KL, in one visit to the logits where that is possible."""
-    lam = batch.params["lam"]
-    if _one_visit.serves(batch, smallest=lam, largest=lam):
-        return _one_visit.values(batch, _ldr_kl, lambda d, at: at(lam))[0]
-    return _ldr_kl(batch.scaled_logits(), batch.target, **batch.params)
+def _values(batch: Batch, lam: Number) -> Tensor:
+    return _ldr_kl(batch.scaled_logits(), batch.target, lam, batch.params["margin"])
 
 
 def _ldr_kl(logits: Tensor, target: Tensor | None, lam: Number, margin: Number) -> Tensor:

@@ -221,6 +221,8 @@ def _weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor |
     """The maximising p for λ in [0, ∞], ``(..., K)``."""
     if isinstance(k, int) and k > q.shape[-1]:
         raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {k}")
+    if isinstance(k, Tensor):
+        k = k.to(q.dtype)
     if isinstance(lam, Tensor):
         inside = (lam > 0) & lam.isfinite()
         limit = torch.where(lam == 0, _vertex(q, k), 1 / q.shape[-1])
@@ -260,17 +262,18 @@ def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
     with torch.no_grad():
         largest = x.sort(-1, descending=True).values
         tail = largest.flip(-1).logcumsumexp(-1).flip(-1)
-        capped = torch.arange(q.shape[-1], device=q.device)
+        capped = torch.arange(q.shape[-1], device=q.device, dtype=q.dtype)
         left = (1 - capped / k).clamp(min=0)
-        log_p = largest + torch.minimum(-1 - log_classes + torch.zeros_like(tail), left.log() - tail)
+        log_p = largest + (left.log() - tail).clamp(max=-1 - log_classes)
         fits = log_p <= (-k.log() if isinstance(k, Tensor) else -math.log(k))
         count = fits.int().argmax(-1, keepdim=True)  # the first that fits
         at_cap = _rank(x) < count
-        left = (1 - count / k).clamp(min=0).to(q.dtype)
-    log_total = torch.where(at_cap, -math.inf, x).logsumexp(-1, keepdim=True)
-    log_scale = torch.minimum(left.log() - log_total, torch.full_like(log_total, -1 - log_classes))
-    free = torch.where(at_cap, 0.0, x + log_scale).exp()
-    return torch.where(at_cap, 1 / k, free)
+        left = (1 - count.to(q.dtype) / k).clamp(min=0)
+        base = x.masked_fill(at_cap, -math.inf).amax(-1, keepdim=True)
+    x = x - base  # small numbers where the weights are large
+    log_total = x.masked_fill(at_cap, -math.inf).logsumexp(-1, keepdim=True)
+    log_scale = torch.minimum(left.log() - log_total, base - 1 - log_classes)
+    return torch.where(at_cap, 1 / k, (x.masked_fill(at_cap, 0.0) + log_scale).exp())
 
 
 def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None) -> Tensor:
@@ -286,16 +289,20 @@ def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None) -> Tensor
         slope = turn.cumsum(-1)
         mass = (turn * corners).cumsum(-1) - slope * corners
         last = (mass <= 1).sum(-1, keepdim=True) - 1
-        slope_there = slope.gather(-1, last).clamp(min=1)
-        tau = top + corners.gather(-1, last) - (1 - mass.gather(-1, last)) / slope_there
+        tau = top + corners.gather(-1, last)
         if k is not None:
             tau = tau.clamp(min=0)  # Σp <= 1 is not binding
-        free = (u > tau) & (u < tau + cap)
-        moving = free if k is None else free & (tau > 0)
+    u = u - tau  # small numbers where the weights are; what is left of τ comes from the mass still missing
+    with torch.no_grad():
+        over = (u.clamp(min=0).clamp(max=cap).sum(-1, keepdim=True) - 1) / slope.gather(-1, last).clamp(min=1)
+        if k is not None:
+            over = over.clamp(min=-tau)
+        free = (u > over) & (u < over + cap)
+        moving = free if k is None else free & (tau + over > 0)
         share = moving.to(q.dtype) / moving.sum(-1, keepdim=True).clamp(min=1)
     # τ moves with the mean of the free entries: that is its derivative
-    tau = tau + (share * (u - u.detach())).sum(-1, keepdim=True)
-    return torch.where(free, u - tau, torch.where(u > tau, cap, 0.0))
+    u = u - over - (share * (u - u.detach())).sum(-1, keepdim=True)
+    return torch.where(free, u, torch.where(u > 0, cap, torch.zeros_like(u)))
 
 
 class LDRLoss(Loss):

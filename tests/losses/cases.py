@@ -31,9 +31,7 @@ MORE = {
 }
 
 NAMES = lh.losses.names()
-CASES = [
-    (name, dict(params)) for name in NAMES for params in ({}, *lh.losses.get(name).grid[1:], *MORE.get(name, []))
-]
+CASES = [(name, dict(params)) for name in NAMES for params in ({}, *lh.losses.get(name).grid[1:], *MORE.get(name, []))]
 IDS = [f"{name}-{params}" for name, params in CASES]
 
 

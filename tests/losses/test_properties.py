@@ -51,7 +51,14 @@ def test_the_order_of_the_classes_is_immaterial(name, params):
 @every_case
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_finite_at_extreme_and_at_zero_logits(name, params, dtype):
-    rows = [[1e4, -1e4, 0, 3], [-1e4, -1e4, -1e4, -1e4], [1e4, 1e4, 1e4, 1e4], [0, 0, 0, 0], [1e4, 0, 0, 0], [0, 0, 0, -1e4]]
+    rows = [
+        [1e4, -1e4, 0, 3],
+        [-1e4, -1e4, -1e4, -1e4],
+        [1e4, 1e4, 1e4, 1e4],
+        [0, 0, 0, 0],
+        [1e4, 0, 0, 0],
+        [0, 0, 0, -1e4],
+    ]
     logits = torch.tensor(rows, dtype=dtype).repeat_interleave(4, 0).requires_grad_()
     target = torch.arange(4).repeat(len(rows))
     losses = values(name, logits, target, **params)

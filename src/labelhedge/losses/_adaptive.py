@@ -7,7 +7,6 @@ hyperparameters as floats or ``(..., 1)``; none is differentiable.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -80,9 +79,11 @@ def global_maximum(q: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     elif math.isinf(lambda0):
         a = 1.0
     octaves = 1 if alpha is None else _octaves(a, classes)
-    nodes, basis, ratios = _interpolation(octaves, q.dtype, q.device)
+    nodes, basis, ratios = (table.to(q.device) for table in _TABLES[octaves, q.dtype])
     samples = torch.cat(_cumulants(x.unsqueeze(-2), nodes), -2).squeeze(-1)
-    coarse = (samples @ basis) * ratios - 0.5 * a * (1 - ratios).square()
+    with torch.autocast(q.device.type, enabled=False):  # it would multiply in half precision
+        interpolated = samples @ basis
+    coarse = interpolated * ratios - 0.5 * a * (1 - ratios).square()
     ratio, low, high = _two_best(coarse, ratios)
 
     x_pair, a_pair = x.unsqueeze(-2), a.unsqueeze(-1) if isinstance(a, Tensor) else a
@@ -111,8 +112,7 @@ def _cumulants(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return log_mean, mean, p.mul_(x).sum(-1, keepdim=True) - mean.square()
 
 
-@functools.cache
-def _interpolation(octaves: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _interpolation(octaves: int) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes ``(n, 1)``, the matrix from samples at the nodes to values at the fine points, and ρ at the fine points.
 
     With more than one octave the last fine point is ρ = 0, where ``ρ log mean exp(x/ρ)`` is 0.
@@ -141,8 +141,14 @@ def _interpolation(octaves: int, dtype: torch.dtype, device: torch.device) -> tu
                 basis[order * count + j + end, columns] += weights[:, 3 * end + order] * width**order
     basis[count - 1, (count - 1) * _FINE] = 1.0
     ratios[(count - 1) * _FINE] = 1 / nodes[-1]
-    scale = torch.tensor(nodes, dtype=torch.float64).unsqueeze(-1)
-    return scale.to(device, dtype), basis.to(device, dtype), ratios.to(device, dtype)
+    return torch.tensor(nodes, dtype=torch.float64).unsqueeze(-1), basis, ratios
+
+
+_TABLES = {
+    (octaves, dtype): tuple(table.to(dtype) for table in _interpolation(octaves))
+    for octaves in range(1, _OCTAVES + 1)
+    for dtype in (torch.float32, torch.float64)
+}
 
 
 def _two_best(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ The losses behind it see logits with the classes last and return one value per s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias, TypedDict
+from typing import Any, Literal, NoReturn, TypeAlias, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
@@ -161,6 +161,11 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
     return Batch(
         logits, indices, probabilities, valid, weight, options["reduction"], options["normalize"], temperature, params
     )
+
+
+def with_normalizer(shared: Shared, normalize: Normalize) -> Common:
+    """The options of every loss, put together (PyTorch's compiler cannot call a TypedDict)."""
+    return cast(Common, {**shared, "normalize": normalize})
 
 
 def check_common(options: Common) -> None:

@@ -25,7 +25,7 @@ class Loss(nn.Module):
         super().__init__()
         allowed = self.spec.options
         self.spec.refuse_unknown(options)
-        self._options = tuple(allowed)
+        self._options, self._hyperparameters = tuple(allowed), tuple(self.spec.defaults)
         for name, default in allowed.items():
             value = options.get(name, default)
             if name in self.spec.domains:

@@ -33,7 +33,7 @@ class PerSampleLoss(Loss):
 
     def _prepare(self, logits: Tensor, target: Tensor, **params: Any) -> Batch:
         options = self.options
-        params |= {name: options.pop(name) for name in self.spec.defaults}
+        params |= {name: options.pop(name) for name in self._hyperparameters}
         return prepare(self.spec, logits, target, cast(Common, options), params)
 
     def _stored(self, index: Tensor | None, target: Tensor) -> Tensor | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labelhedge.losses import _one_visit as one_visit
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, prepare
+from labelhedge.losses._apply import Batch, Normalize, Number, Shared, prepare, with_normalizer
 from labelhedge.losses._one_visit import Rows
 from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
@@ -51,7 +51,7 @@ def aldr_kl(
         >>> aldr_kl(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(-0.8056)
     """
-    options = Common(normalize=normalize, **common)
+    options = with_normalizer(common, normalize)
     params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": lam}
     return _loss(prepare(ALDR_KL, logits, target, options, params))[0]
 
@@ -88,7 +88,7 @@ def aldr_lambda(
         >>> aldr_lambda(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor([0.5944])
     """
-    options = Common(normalize=normalize, **common)
+    options = with_normalizer(common, normalize)
     params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": start}
     batch = prepare(ALDR_KL, logits, target, options, params)
     start, batch.params["lam"] = batch.params["lam"], None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from labelhedge.losses import _one_visit as one_visit
-from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, prepare
+from labelhedge.losses._apply import Batch, Normalize, Number, Shared, prepare, with_normalizer
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
 from labelhedge.losses.margin import MARGIN, gaps
@@ -43,7 +43,7 @@ def ldr_kl(
         >>> ldr_kl(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]), lam=math.inf, margin=0.0)
         tensor(-1.6667)
     """
-    batch = prepare(LDR_KL, logits, target, Common(normalize=normalize, **common), {"lam": lam, "margin": margin})
+    batch = prepare(LDR_KL, logits, target, with_normalizer(common, normalize), {"lam": lam, "margin": margin})
     if one_visit.serves(batch, smallest=lam, largest=lam):
         return one_visit.loss(batch, lambda q, at, buffers: (at(batch.params["lam"]), 0.0), _values)[0]
     return batch.reduce(_values(batch, batch.params["lam"]))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, apply, prepare
+from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, apply, prepare, with_normalizer
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, register
 from labelhedge.losses.margin import MARGIN, gaps
@@ -55,7 +55,7 @@ def ldr(
         >>> ldr(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
         tensor(1.5000)
     """
-    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, Common(normalize=normalize, **common))
+    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
     return batch.reduce(_robust(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint)))
 
 
@@ -79,7 +79,7 @@ def ldr_weights(
         >>> ldr_weights(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
         tensor([[0.0000, 0.5000, 0.5000]])
     """
-    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, Common(normalize=normalize, **common))
+    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
     return _weights(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint))
 
 

@@ -1,0 +1,177 @@
+"""Losses that keep a value per sample: what they write, when, and how it survives."""
+
+import math
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import labelhedge as lh
+from tests.losses.cases import random_batch
+
+LOGITS, TARGET = random_batch(4)
+INDEX = torch.tensor([5, 0, 3, 9])
+
+
+def visit(criterion, logits=LOGITS, target=TARGET, index=INDEX):
+    logits = logits.clone().requires_grad_()
+    loss = criterion(logits, target, index)
+    loss.backward()
+    return loss.detach()
+
+
+def test_algorithm_1_keeps_lambda_per_sample():
+    criterion = lh.ALDRKLLoss(num_samples=10).double()
+    assert torch.equal(criterion.lam, torch.ones(10))
+    start = torch.ones(4, dtype=torch.float64)
+    for _ in range(3):
+        expected = lh.functional.aldr_lambda(LOGITS, TARGET, start=start)
+        loss = visit(criterion)
+        torch.testing.assert_close(loss, lh.functional.aldr_kl(LOGITS, TARGET, lam=expected))
+        torch.testing.assert_close(criterion.lam[INDEX], expected)
+        start = expected
+    untouched = torch.ones(10, dtype=torch.bool).index_fill(0, INDEX, False)
+    assert torch.equal(criterion.lam[untouched], torch.ones(6))
+
+
+def test_algorithm_1_converges_to_the_exact_loss():
+    criterion = lh.ALDRKLLoss(num_samples=10).double()
+    for _ in range(200):
+        loss = visit(criterion)
+    torch.testing.assert_close(loss, lh.ALDRKLLoss()(LOGITS, TARGET))
+
+
+def test_infinite_lambda0():
+    criterion = lh.ALDRKLLoss(num_samples=10, lambda0=math.inf)
+    torch.testing.assert_close(visit(criterion), lh.functional.ldr_kl(LOGITS, TARGET, lam=math.inf))
+    assert criterion.lam.isinf().all()
+
+
+def test_eval_and_no_grad_leave_the_state_alone():
+    criterion = lh.ALDRKLLoss(num_samples=10)
+    with torch.no_grad():
+        criterion(LOGITS, TARGET, INDEX)
+    criterion.eval()
+    visit(criterion)
+    assert torch.equal(criterion.lam, torch.ones(10))
+    torch.testing.assert_close(criterion(LOGITS, TARGET), lh.ALDRKLLoss()(LOGITS, TARGET))
+
+
+def test_a_sample_that_occurs_twice_gets_the_mean():
+    criterion = lh.ALDRKLLoss(num_samples=3).double()
+    visit(criterion, index=torch.tensor([2, 0, 2, 2]))
+    steps = lh.functional.aldr_lambda(LOGITS, TARGET, start=torch.ones(4))
+    torch.testing.assert_close(criterion.lam, torch.stack([steps[1], torch.ones(()), steps[[0, 2, 3]].mean()]))
+
+
+def test_ignored_samples_keep_their_lambda():
+    criterion = lh.ALDRKLLoss(num_samples=10)
+    target = TARGET.clone()
+    target[1] = -100
+    visit(criterion, target=target)
+    assert criterion.lam[0] == 1
+    assert criterion.lam[3] < 1
+
+
+def test_state_dict_and_moves():
+    criterion = lh.ALDRKLLoss(num_samples=10)
+    visit(criterion)
+    assert list(criterion.state_dict()) == ["lam"]
+    other = lh.ALDRKLLoss(num_samples=10)
+    other.load_state_dict(criterion.state_dict())
+    assert torch.equal(other.lam, criterion.lam)
+    assert criterion.to(torch.float64).lam.dtype == torch.float64
+    assert lh.ALDRKLLoss().state_dict() == {}
+
+
+@pytest.mark.parametrize("loss", [lh.ALDRKLLoss, lh.TGCELoss])
+def test_errors_about_the_index(loss):
+    criterion = loss(num_samples=10)
+    with pytest.raises(ValueError, match=r"index is missing: .*num_samples=10.* criterion\(logits, target, index\)"):
+        criterion(LOGITS, TARGET)
+    for bad, message in (([0, 1, 2, 10], "10"), ([0, -1, 2, 3], "-1")):
+        with pytest.raises(ValueError, match=rf"index must be in \[0, 10\).*{message}"):
+            criterion(LOGITS, TARGET, torch.tensor(bad))
+    with pytest.raises(ValueError, match=r"index must hold integers of shape \(4,\), one per target, got .*\(3,\)"):
+        criterion(LOGITS, TARGET, torch.arange(3))
+    with pytest.raises(ValueError, match="index must hold integers"):
+        criterion(LOGITS, TARGET, torch.rand(4))
+    with pytest.raises(ValueError, match=r"index needs a loss with state: .*\(num_samples=N\)"):
+        loss()(LOGITS, TARGET, INDEX)
+    for number in (0, -3, 2.5):
+        with pytest.raises(ValueError, match="num_samples must be an integer of at least 1 or None"):
+            loss(num_samples=number)
+    with pytest.raises(TypeError, match="has no option"):
+        loss(**{criterion.spec.state: None})
+
+
+def test_tgce_mask():
+    criterion = lh.TGCELoss(num_samples=10)
+    torch.testing.assert_close(visit(criterion), lh.functional.gce(LOGITS, TARGET))
+    criterion.refresh(LOGITS, TARGET, INDEX)
+    p_y = LOGITS.softmax(-1).gather(1, TARGET[:, None])[:, 0]
+    kept = p_y > 0.5
+    assert kept.any()
+    assert not kept.all()
+    assert torch.equal(criterion.keep[INDEX], kept)
+    torch.testing.assert_close(visit(criterion), lh.functional.tgce(LOGITS, TARGET))  # equal where mask and p_y agree
+    swapped = visit(criterion, logits=LOGITS[:, torch.arange(5, -1, -1)])
+    gce = lh.functional.gce(LOGITS[:, torch.arange(5, -1, -1)], TARGET, reduction="none")
+    torch.testing.assert_close(swapped, torch.where(kept, gce, (1 - 0.5**0.7) / 0.7).mean())
+    criterion.refresh(10 * torch.nn.functional.one_hot(TARGET, 6).double(), TARGET, INDEX)
+    assert criterion.keep.all()  # pruned samples may come back
+
+
+def test_printed_tgce_has_no_gradient_below_k_but_the_mask_has():
+    logits = torch.zeros(4, 6, requires_grad=True)
+    lh.TGCELoss()(logits, TARGET).backward()
+    assert (logits.grad == 0).all()
+    logits.grad = None
+    lh.TGCELoss(num_samples=10)(logits, TARGET, INDEX).backward()
+    assert (logits.grad != 0).any()
+
+
+def test_sync_without_processes_does_nothing():
+    criterion = lh.ALDRKLLoss(num_samples=10)
+    visit(criterion)
+    before = criterion.lam.clone()
+    criterion.sync()
+    lh.ALDRKLLoss().sync()
+    assert torch.equal(criterion.lam, before)
+
+
+def _rank(rank, port, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    criterion, mask = lh.ALDRKLLoss(num_samples=10), lh.TGCELoss(num_samples=10)
+    half = slice(2 * rank, 2 * rank + 2)
+    visit(criterion, LOGITS[half], TARGET[half], INDEX[half])
+    visit(criterion, LOGITS[rank : rank + 1], TARGET[rank : rank + 1], torch.tensor([7]))
+    mask.refresh(LOGITS[half], TARGET[half], INDEX[half])
+    criterion.sync()
+    mask.sync()
+    merged = criterion.lam.clone()
+    criterion.sync()  # nothing new: nothing changes
+    assert torch.equal(criterion.lam, merged)
+    torch.save((merged, mask.keep), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_sync_merges_two_processes(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_rank, (port, str(tmp_path)), nprocs=2)
+    alone, mask = lh.ALDRKLLoss(num_samples=10), lh.TGCELoss(num_samples=10)
+    visit(alone)
+    mask.refresh(LOGITS, TARGET, INDEX)
+    steps = lh.functional.aldr_lambda(LOGITS[:2], TARGET[:2], start=torch.ones(2))
+    alone.lam[7] = steps.mean()  # both ranks saw sample 7, with different logits
+    for rank in range(2):
+        lam, keep = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        torch.testing.assert_close(lam, alone.lam)
+        assert torch.equal(keep, mask.keep)

@@ -1,0 +1,71 @@
+"""The house rules that a machine can check."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import labelhedge as lh
+from tests.losses.cases import NAMES
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "labelhedge"
+MAY_IMPORT = {"losses": {"losses", "kernels"}, "functional": {"losses"}, "__init__": {"losses", "functional"}}
+
+
+def imported_rooms(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "labelhedge":
+            rest = node.module.split(".")[1:2]
+            yield from rest or [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_who_imports_whom(path):
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert set(imported_rooms(path)) <= MAY_IMPORT[room]
+
+
+def test_import_needs_torch_and_numpy_alone():
+    code = "import sys, labelhedge; print(*{m.split('.')[0] for m in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    allowed = "import sys, torch, numpy; print(*{m.split('.')[0] for m in sys.modules})"
+    before = subprocess.run([sys.executable, "-c", allowed], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) - set(before) <= {"labelhedge", "importlib_metadata"}
+
+
+def test_the_registry_is_complete():
+    assert len(NAMES) == 22
+    assert len(lh.losses.PAPER) == 15
+    assert set(lh.losses.PAPER) <= set(NAMES)
+    assert lh.losses.PAPER[:3] == ("aldr-kl", "ldr-kl", "ce")
+    with pytest.raises(ValueError, match="unknown loss 'focal'; known losses: agce, aldr-kl"):
+        lh.losses.create("focal")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_class_and_spec_agree(name):
+    spec = lh.losses.get(name)
+    function_name = name.replace("-", "_").replace("+", "_")
+    assert getattr(lh.functional, function_name) is spec.function
+    assert getattr(lh, spec.module.__name__) is spec.module
+    module = spec.module()
+    assert module.options == spec.options
+    signature = inspect.signature(spec.module)
+    assert {p.name: p.default for p in signature.parameters.values() if p.name != "num_samples"} == spec.options
+    assert set(spec.defaults) == set(spec.domains) - {spec.state}
+    for params in spec.grid:
+        assert repr(lh.losses.create(name, **params)).startswith(spec.module.__name__)
+    assert ">>>" in (spec.function.__doc__ or "")
+    assert isinstance(module, torch.nn.Module)
+
+
+def test_every_public_function_is_documented():
+    for name in lh.functional.__all__:
+        text = getattr(lh.functional, name).__doc__
+        assert "Example:" in text, name
+        assert "Args" in text, name

@@ -3,8 +3,8 @@
     python examples/noisy_labels.py [--noise 0.4] [--epochs 40] [--seed 0]
 
 Letter (UCI, CC BY 4.0, P. Frey and D. Slate): 16 features of printed capital letters, 26 classes, 15,000 rows for
-training and 5,000 for testing. A label is replaced by a random one with the given probability. Each loss has its learning
-rate chosen on held-out rows whose labels are as noisy as the others; the test labels are clean and used once.
+training and 5,000 for testing. A label is replaced by a random one with the given probability. Each loss has its
+learning rate chosen on held-out rows whose labels are as noisy as the others; the test labels are clean and used once.
 """
 
 import argparse
@@ -68,9 +68,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(args.seed)
     noisy = with_noise(labels, args.noise, generator)
     wrong = (noisy != labels).double().mean().item()
-    print(
-        f"Letter, {len(rows):,} training rows, {wrong:.1%} of the labels wrong, {args.epochs} epochs, seed {args.seed}\n"
-    )
+    print(f"Letter, {len(rows):,} rows, {wrong:.1%} of the labels wrong, {args.epochs} epochs, seed {args.seed}\n")
     held_out, kept = torch.randperm(len(rows), generator=generator).split([3000, len(rows) - 3000])
     print(f"{'loss':<15}{'learning rate':>14}{'noisy held-out':>16}{'clean test':>12}{'seconds':>9}")
     for name, loss in LOSSES.items():

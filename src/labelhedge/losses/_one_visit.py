@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labelhedge.losses._adaptive import log_weights
+from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._apply import Batch, Number
 from labelhedge.losses._spec import is_free_to_read
 
@@ -26,7 +26,7 @@ BLOCK = 2**18
 Rows: TypeAlias = Callable[[Any], Any]
 """Picks the rows of a block from a hyperparameter; floats and None pass."""
 Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Number, Number]]
-"""From the gaps of some rows (up to a constant), their hyperparameters and two buffers: λ, and what to subtract."""
+"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract."""
 
 
 def serves(batch: Batch, smallest: Number, largest: Number) -> bool:
@@ -52,18 +52,11 @@ def loss(batch: Batch, solver: Solver, plain: Callable[[Batch, Tensor], Tensor])
     """
     if batch.normalize == "softplus":
         batch = replace(batch, logits=F.softplus(batch.logits), normalize="l1")
-    wants_gradient = batch.logits.requires_grad and torch.is_grad_enabled()
+    visit = _Visit(batch, solver, plain)
+    if batch.logits.requires_grad and torch.is_grad_enabled():
+        return _with_gradient(batch.logits, visit), visit.lam
     with torch.no_grad():
-        value, lam, gradient = _visit(batch, solver, wants_gradient)
-        reduced = batch.reduce(value)
-    if gradient is None:
-        return reduced, lam
-
-    def again(logits: Tensor) -> Tensor:
-        other = replace(batch, logits=logits)
-        return other.reduce(plain(other, lam))
-
-    return _with_gradient(batch.logits, reduced, gradient, again), lam
+        return visit.loss(wants_gradient=False), visit.lam
 
 
 def _visit(batch: Batch, solver: Solver, wants_gradient: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -110,25 +103,26 @@ def _visit_rows(
     """
     classes = f.shape[-1]
     margin, temperature = at(batch.params["margin"]), at(batch.temperature)
-    u = torch.abs(f, out=outputs[0])
+    x = torch.abs(f, out=outputs[0])
     unit: Number = 1.0
     if batch.normalize:
         # 1/norm, and 1 for a row of zeros, which keeps its zeros
-        unit = u.sum(-1, keepdim=True).reciprocal_().mul_(classes).nan_to_num_(posinf=1.0)
+        unit = x.sum(-1, keepdim=True).reciprocal_().mul_(classes).nan_to_num_(posinf=1.0)
     scale = unit if isinstance(temperature, float) and temperature == 1.0 else unit / temperature
-    torch.mul(f, scale, out=u)
-    _add_at(u, y, -margin)  # the gaps, up to a constant per row
-    lam, offset = solver(u, at, outputs[1:3])
-    log_p = log_weights(u, lam, outputs[1:3])
-    # q_y = 0, so -log p_y is the log-sum-exp of q/λ
-    value = log_p.gather(-1, y).add_(math.log(classes)).mul_(lam).add_(offset).neg_()
+    torch.mul(f, scale, out=x)
+    _add_at(x, y, -margin)
+    x.sub_(x.amax(-1, keepdim=True))  # the gaps less the largest of them
+    lam, offset = solver(x, at, outputs[1:3])
+    _, e = exponentials(x, lam, outputs[1:3])
+    total = e.sum(-1, keepdim=True)
+    value = torch.div(total, classes).log_().mul_(lam).sub_(x.gather(-1, y)).sub_(offset)
     lam = lam if isinstance(lam, Tensor) else torch.full_like(value, lam)
     if share is None:
         return value, lam, None
-    g = _add_at(log_p.exp_(), y, -1.0)  # ∂/∂z for z = f·scale
+    g = _add_at(e.div_(total), y, -1.0)  # ∂/∂z for z = f·scale
     if batch.normalize:  # ∂/∂f is (g - (g·f) unit sign(f)/K)·scale
-        along = torch.mul(g, f, out=u).sum(-1, keepdim=True).mul_(unit)
-        g.addcmul_(torch.sign(f, out=u), along, value=-1 / classes)
+        along = torch.mul(g, f, out=x).sum(-1, keepdim=True).mul_(unit)
+        g.addcmul_(torch.sign(f, out=x), along, value=-1 / classes)
     return value, lam, torch.mul(g, scale * share, out=outputs[3])
 
 
@@ -139,23 +133,54 @@ def _add_at(values: Tensor, y: Tensor, amount: Number) -> Tensor:
     return values.scatter_(-1, y, amount, reduce="add")
 
 
+class _Visit:
+    """A visit and what it finds. It does not keep the loss, which refers to it through the graph."""
+
+    lam: Tensor
+    gradient: Tensor | None
+
+    def __init__(self, batch: Batch, solver: Solver, plain: Callable[[Batch, Tensor], Tensor]) -> None:
+        self.batch, self.solver, self.plain = batch, solver, plain
+
+    def loss(self, wants_gradient: bool) -> Tensor:
+        value, self.lam, self.gradient = _visit(self.batch, self.solver, wants_gradient)
+        return self.batch.reduce(value)
+
+    def take_gradient(self) -> Tensor:
+        """The gradient, for the caller to keep and to change; a second call makes a new one."""
+        gradient, self.gradient = self.gradient, None
+        if gradient is None:
+            gradient = _visit(self.batch, lambda x, at, buffers: (at(self.lam), 0.0), wants_gradient=True)[2]
+        assert gradient is not None
+        return gradient
+
+    def differentiable_loss(self, logits: Tensor) -> Tensor:
+        """The loss by the plain formula."""
+        batch = replace(self.batch, logits=logits)
+        return batch.reduce(self.plain(batch, self.lam))
+
+
 class _WithGradient(torch.autograd.Function):
     """A loss that brings its gradient along."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, loss: Tensor, gradient: Tensor, again: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.save_for_backward(logits, gradient)
-        ctx.again = again
-        return loss
+    def forward(ctx: Any, logits: Tensor, visit: _Visit) -> Tensor:
+        ctx.save_for_backward(logits)
+        ctx.visit = visit
+        return visit.loss(wants_gradient=True)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        (logits,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
-            (result,) = torch.autograd.grad(ctx.again(logits), logits, upstream, create_graph=True)
-        else:
-            result = gradient * (upstream.unsqueeze(-1) if upstream.dim() else upstream)
-        return result, None, None, None
+            loss = ctx.visit.differentiable_loss(logits)
+            return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
+        gradient = ctx.visit.take_gradient()
+        if upstream.dim():
+            return gradient * upstream.unsqueeze(-1), None
+        if torch._C._functorch.is_legacy_batchedtensor(upstream):  # is_grads_batched=True: not to be read
+            return gradient * upstream, None
+        return gradient if upstream.item() == 1 else gradient.mul_(upstream), None
 
 
 _with_gradient: Callable[..., Tensor] = _WithGradient.apply

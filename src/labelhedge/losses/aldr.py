@@ -104,13 +104,13 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
     lambda0, alpha, given = (batch.params[name] for name in ("lambda0", "alpha", "lam"))
     classes = batch.logits.shape[-1]
 
-    def solver(q: Tensor, at: Rows, buffers: Sequence[Tensor | None] = NEW) -> tuple[Tensor, Number]:
+    def solver(x: Tensor, at: Rows, buffers: Sequence[Tensor | None] = NEW) -> tuple[Tensor, Number]:
         if given is not None:
             lam = at(given)
         elif start is not None:
-            lam = fixed_point_step(q, at(start), at(lambda0), at(alpha), buffers)
+            lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), buffers)
         else:
-            lam = global_maximum(q, at(lambda0), at(alpha))
+            lam = global_maximum(x, at(lambda0), at(alpha))
         return lam, penalty(lam, at(lambda0), at(alpha), classes)
 
     if one_visit.serves(batch, smallest(lambda0, alpha, classes), lambda0) and (
@@ -120,7 +120,7 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         assert batch.target is not None
         q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
-        lam, _ = solver(q, lambda hyperparameter: hyperparameter)
+        lam, _ = solver(q - q.amax(-1, keepdim=True), lambda hyperparameter: hyperparameter)
     return batch.reduce(_values(batch, lam)), lam
 
 
@@ -140,7 +140,7 @@ def _aldr_kl(
     q = gaps(logits, target, margin)
     if lam is None:
         with torch.no_grad():
-            lam = global_maximum(q, lambda0, alpha)
+            lam = global_maximum(q - q.amax(-1, keepdim=True), lambda0, alpha)
     return smooth_maximum(q, lam) - penalty(lam, lambda0, alpha, logits.shape[-1])
 
 

@@ -266,7 +266,7 @@ def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
         left = (1 - capped / k).clamp(min=0)
         log_p = largest + (left.log() - tail).clamp(max=-1 - log_classes)
         fits = log_p <= (-k.log() if isinstance(k, Tensor) else -math.log(k))
-        count = fits.int().argmax(-1, keepdim=True)  # the first that fits
+        count = (fits.cumsum(-1) == 0).sum(-1, keepdim=True)  # those before the first that fits
         at_cap = _rank(x) < count
         left = (1 - count.to(q.dtype) / k).clamp(min=0)
         base = x.masked_fill(at_cap, -math.inf).amax(-1, keepdim=True)

@@ -56,7 +56,7 @@ def _reduced(batch: Batch, keep: Tensor | None) -> Tensor:
 
 def _tgce(log_p: Tensor, target: Tensor | None, q: Number, k: Number, keep: Tensor | None = None) -> Tensor:
     log_p_y = take(log_p, target)
-    log_k = k.log() if isinstance(k, Tensor) else log_p_y.new_tensor(math.log(k) if k > 0 else -math.inf)
+    log_k = k.log() if isinstance(k, Tensor) else log_p_y.new_full((), math.log(k) if k > 0 else -math.inf)
     if keep is None:
         return box_cox(torch.maximum(log_p_y, log_k), q)
     return torch.where(keep, box_cox(log_p_y, q), box_cox(log_k, q))

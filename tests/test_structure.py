@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import labelhedge as lh
+from docs import losses_table
 from tests.losses.cases import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +63,11 @@ def test_function_class_and_spec_agree(name):
         assert repr(lh.losses.create(name, **params)).startswith(spec.module.__name__)
     assert ">>>" in (spec.function.__doc__ or "")
     assert isinstance(module, torch.nn.Module)
+
+
+def test_the_readme_has_the_registrys_table():
+    text = losses_table.README.read_text()
+    assert losses_table.updated(text) == text, "run python docs/losses_table.py"
 
 
 def test_every_public_function_is_documented():

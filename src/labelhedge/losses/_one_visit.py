@@ -7,7 +7,6 @@ operations, few kinds of them and few temporaries, because for small batches tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -20,7 +19,7 @@ from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._apply import Batch, Number
 from labelhedge.losses._spec import is_free_to_read
 
-BLOCK = 2**18
+BLOCK = 2**19
 """Logits per block: a few buffers of this size fit into the cache."""
 
 Rows: TypeAlias = Callable[[Any], Any]

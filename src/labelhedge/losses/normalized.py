@@ -182,7 +182,6 @@ def _combination(
             soft_targets=True,
             bounded=True,
             symmetric_at=symmetric_at,
-            consistency="top 1",
             reference=reference,
         )
     )

@@ -317,7 +317,7 @@ class AULLoss(Loss):
 
 
 CE = register(
-    LossSpec("ce", "-log p_y", of_log_p(_ce), ce, CELoss, soft_targets=True, consistency="all k", reference="Good 1952")
+    LossSpec("ce", "-log p_y", of_log_p(_ce), ce, CELoss, soft_targets=True, consistency="all k")
 )
 MAE = register(
     LossSpec(

@@ -1,6 +1,8 @@
 """ALDR-KL: the exact λ, Algorithm 1, and the two ways of computing the loss."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -155,6 +157,38 @@ def test_one_visit_is_the_plain_formula(options, dtype, rows, monkeypatch):
     assert one_visit.serves(prepare(ldr.LDR_KL, logits, target, {}, {"lam": 1.0, "margin": 0.1}), 1.0, 1.0)
 
 
+def test_memory_is_freed_with_the_graph():
+    """No reference cycles, and the logits go when backward is done even if the loss stays."""
+    leaf, target = random_batch()
+    logits = leaf.requires_grad_() * 1
+    gc.collect()
+    gc.disable()
+    try:
+        alive = weakref.ref(logits)
+        loss = lh.ALDRKLLoss()(logits, target)
+        loss.backward()
+        del logits
+        assert alive() is None
+        del loss
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_the_gradient_that_is_handed_out_is_not_shared():
+    logits, target = random_batch()
+    logits.requires_grad_()
+    loss = lh.ALDRKLLoss()(logits, target)
+    first = torch.autograd.grad(loss, logits, torch.tensor(2.0).double(), retain_graph=True)[0]
+    kept = first.clone()
+    second = torch.autograd.grad(loss, logits, retain_graph=True)[0]
+    second += 1
+    assert torch.equal(first, kept)
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], kept / 2)
+    jacobian = torch.autograd.functional.jacobian(lambda f: lh.functional.aldr_kl(f, target), logits, vectorize=True)
+    torch.testing.assert_close(jacobian, kept / 2)
+
+
 def test_stacked_networks_with_their_own_lambda0_and_alpha():
     logits, target = random_batch(6)
     lambda0, alpha = torch.tensor([[0.1], [1.0], [10.0]]), torch.tensor([[40.0], [0.5], [0.2]])
@@ -184,6 +218,7 @@ def test_gradient_of_the_hyperparameters():
 
 def test_functions_of_the_inner_problem_agree():
     q, _ = random_batch(5, 9)
-    lam = global_maximum(q, 1.0, None)
-    torch.testing.assert_close(fixed_point_step(q, lam, 1.0, None), lam)
+    x = q - q.amax(-1, keepdim=True)
+    lam = global_maximum(x, 1.0, None)
+    torch.testing.assert_close(fixed_point_step(x, lam, 1.0, None), lam)
     assert aldr.ALDR_KL.state == "lam"

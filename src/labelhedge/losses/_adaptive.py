@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from labelhedge.losses._spec import is_free_to_read
+
 Number = float | Tensor
 
 _NODES = (1, 4 / 3, 5 / 3, 2)
@@ -87,13 +89,14 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):  # it would multiply in half precision
         interpolated = samples @ basis
     coarse = interpolated * ratios - 0.5 * a * (1 - ratios).square()
-    ratio, low, high = _two_best(coarse, ratios)
+    ratio, low, high = _best_peaks(coarse, ratios)
 
     if isinstance(a, Tensor):
         a = a.unsqueeze(-1)
     ratio, value = _newton(x, a, ratio, low, high)
-    best = value.argmax(-2, keepdim=True)
-    ratio, low, high = (v.gather(-2, best) for v in (ratio, low, high))
+    if ratio.shape[-2] == 2:
+        best = value.argmax(-2, keepdim=True)
+        ratio, low, high = (v.gather(-2, best) for v in (ratio, low, high))
     if x.dtype == torch.float64:
         for _ in range(2):
             ratio, _ = _newton(x, a, ratio, low, high)
@@ -155,16 +158,20 @@ _TABLES = {
 }
 
 
-def _two_best(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two highest local maxima, by parabola, and their brackets: ratio, low, high, each ``(..., 2, 1)``."""
+def _best_peaks(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The two highest local maxima, by parabola, and their brackets: ratio, low, high, each ``(..., 2, 1)``.
+
+    Where it can be seen at no cost that no row has a second one, ``(..., 1, 1)``.
+    """
     last = coarse.shape[-1] - 1
     rising = coarse[..., 1:] > coarse[..., :-1]
     yes = torch.ones_like(rising[..., :1])
     peak = torch.cat([yes, rising], -1) & torch.cat([~rising, yes], -1)
     peaks = torch.where(peak, coarse, -math.inf)
-    first = peaks.argmax(-1, keepdim=True)  # twice argmax: topk takes several times as long
+    index = first = peaks.argmax(-1, keepdim=True)  # twice argmax: topk takes several times as long
     second = peaks.scatter(-1, first, -math.inf).max(-1, keepdim=True)
-    index = torch.cat([first, torch.where(second.values.isinf(), first, second.indices)], -1)
+    if not is_free_to_read(coarse) or second.values.isfinite().any():
+        index = torch.cat([first, torch.where(second.values.isinf(), first, second.indices)], -1)
     before, after = (index - 1).clamp(min=0), (index + 1).clamp(max=last)
     middle, high, low = ratios[index], ratios[before], ratios[after]
     value = coarse.gather(-1, index)

@@ -133,7 +133,7 @@ def _add_at(values: Tensor, y: Tensor, amount: Number) -> Tensor:
 
 
 class _Visit:
-    """A visit and what it finds. It does not keep the loss, which refers to it through the graph."""
+    """A visit and what it finds. It keeps neither the loss, which refers to it through the graph, nor the logits."""
 
     lam: Tensor
     gradient: Tensor | None
@@ -143,13 +143,16 @@ class _Visit:
 
     def loss(self, wants_gradient: bool) -> Tensor:
         value, self.lam, self.gradient = _visit(self.batch, self.solver, wants_gradient)
-        return self.batch.reduce(value)
+        reduced = self.batch.reduce(value)
+        self.batch = replace(self.batch, logits=value)
+        return reduced
 
-    def take_gradient(self) -> Tensor:
+    def take_gradient(self, logits: Tensor) -> Tensor:
         """The gradient, for the caller to keep and to change; a second call makes a new one."""
         gradient, self.gradient = self.gradient, None
         if gradient is None:
-            gradient = _visit(self.batch, lambda x, at, buffers: (at(self.lam), 0.0), wants_gradient=True)[2]
+            batch = replace(self.batch, logits=logits)
+            gradient = _visit(batch, lambda x, at, buffers: (at(self.lam), 0.0), wants_gradient=True)[2]
         assert gradient is not None
         return gradient
 
@@ -174,7 +177,7 @@ class _WithGradient(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
             loss = ctx.visit.differentiable_loss(logits)
             return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
-        gradient = ctx.visit.take_gradient()
+        gradient = ctx.visit.take_gradient(logits)
         if upstream.dim():
             return gradient * upstream.unsqueeze(-1), None
         if torch._C._functorch.is_legacy_batchedtensor(upstream):  # is_grads_batched=True: not to be read

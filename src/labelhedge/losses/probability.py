@@ -316,9 +316,7 @@ class AULLoss(Loss):
     function = staticmethod(aul)
 
 
-CE = register(
-    LossSpec("ce", "-log p_y", of_log_p(_ce), ce, CELoss, soft_targets=True, consistency="all k")
-)
+CE = register(LossSpec("ce", "-log p_y", of_log_p(_ce), ce, CELoss, soft_targets=True, consistency="all k"))
 MAE = register(
     LossSpec(
         "mae",

@@ -161,16 +161,18 @@ _TABLES = {
 def _best_peaks(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The two highest local maxima, by parabola, and their brackets: ratio, low, high, each ``(..., 2, 1)``.
 
-    Where it can be seen at no cost that no row has a second one, ``(..., 1, 1)``.
+    Where it can be seen without waiting for a device that no row has a second one, ``(..., 1, 1)``.
     """
     last = coarse.shape[-1] - 1
     rising = coarse[..., 1:] > coarse[..., :-1]
-    yes = torch.ones_like(rising[..., :1])
-    peak = torch.cat([yes, rising], -1) & torch.cat([~rising, yes], -1)
-    peaks = torch.where(peak, coarse, -math.inf)
-    index = first = peaks.argmax(-1, keepdim=True)  # twice argmax: topk takes several times as long
-    second = peaks.scatter(-1, first, -math.inf).max(-1, keepdim=True)
-    if not is_free_to_read(coarse) or second.values.isfinite().any():
+    if is_free_to_read(coarse) and not (rising[..., 1:] > rising[..., :-1]).any():
+        index = rising.sum(-1, keepdim=True)
+    else:
+        yes = torch.ones_like(rising[..., :1])
+        peak = torch.cat([yes, rising], -1) & torch.cat([~rising, yes], -1)
+        peaks = torch.where(peak, coarse, -math.inf)
+        first = peaks.argmax(-1, keepdim=True)  # twice argmax: topk takes several times as long
+        second = peaks.scatter(-1, first, -math.inf).max(-1, keepdim=True)
         index = torch.cat([first, torch.where(second.values.isinf(), first, second.indices)], -1)
     before, after = (index - 1).clamp(min=0), (index + 1).clamp(max=last)
     middle, high, low = ratios[index], ratios[before], ratios[after]

@@ -239,8 +239,9 @@ def _vertex(q: Tensor, k: int | Tensor | None) -> Tensor:
     if k is None:
         best = (q == q.amax(-1, keepdim=True)).to(q.dtype)
         return best / best.sum(-1, keepdim=True)
-    chosen = (_rank(q) < k) & (q > 0)
-    return chosen.to(q.dtype) / k
+    largest, order = _largest(q, k)
+    chosen = (torch.arange(largest.shape[-1], device=q.device) < k) & (largest > 0)
+    return torch.zeros_like(q).scatter(-1, order, chosen.to(q.dtype) / k)
 
 
 def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
@@ -250,9 +251,10 @@ def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor 
     return torch.softmax(q / lam, -1) if k is None else _capped_kl_weights(q, lam, k)
 
 
-def _rank(values: Tensor) -> Tensor:
-    """The position of each entry in descending order."""
-    return values.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+def _largest(values: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:
+    """At least the k largest entries of each row in descending order, and where they are."""
+    largest, order = values.topk(values.shape[-1] if isinstance(k, Tensor) else k, -1)
+    return largest, order
 
 
 def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
@@ -260,15 +262,15 @@ def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
     x = q / lam
     log_classes = math.log(q.shape[-1])
     with torch.no_grad():
-        largest = x.sort(-1, descending=True).values
-        tail = largest.flip(-1).logcumsumexp(-1).flip(-1)
-        capped = torch.arange(q.shape[-1], device=q.device, dtype=q.dtype)
-        left = (1 - capped / k).clamp(min=0)
-        log_p = largest + (left.log() - tail).clamp(max=-1 - log_classes)
+        largest, order = _largest(x, k)
+        rest = x.scatter(-1, order, -math.inf).logsumexp(-1, keepdim=True)
+        tail = torch.cat([rest, largest.flip(-1)], -1).logcumsumexp(-1).flip(-1)[..., :-1]
+        position = torch.arange(largest.shape[-1], device=q.device, dtype=q.dtype)
+        log_p = largest + ((1 - position / k).clamp(min=0).log() - tail).clamp(max=-1 - log_classes)
         fits = log_p <= (-k.log() if isinstance(k, Tensor) else -math.log(k))
-        count = (fits.cumsum(-1) == 0).sum(-1, keepdim=True)  # those before the first that fits
-        at_cap = _rank(x) < count
-        left = (1 - count.to(q.dtype) / k).clamp(min=0)
+        count = (fits.cumsum(-1) == 0).sum(-1, keepdim=True).to(q.dtype)  # those before the first that fits
+        at_cap = torch.zeros_like(x, dtype=torch.bool).scatter(-1, order, position < count)
+        left = (1 - count / k).clamp(min=0)
         base = x.masked_fill(at_cap, -math.inf).amax(-1, keepdim=True)
     x = x - base  # small numbers where the weights are large
     log_total = x.masked_fill(at_cap, -math.inf).logsumexp(-1, keepdim=True)

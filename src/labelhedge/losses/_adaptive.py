@@ -66,7 +66,8 @@ def fixed_point_step(
     total = e.sum(-1, keepdim=True)
     bits = total.log2().sub_(e.mul_(exponent).sum(-1, keepdim=True).div_(total))  # the entropy of p
     inverse = 1 / strength(alpha, lambda0, x.shape[-1])
-    return bits.mul_(inverse * _LOG2).add_(lambda0 - math.log(x.shape[-1]) * inverse).clamp_(min=0)
+    step = bits.mul_(inverse * _LOG2).add_(lambda0 - math.log(x.shape[-1]) * inverse)
+    return step if alpha is None else step.clamp_(min=0)  # by default it is at least λ0/2
 
 
 def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:

@@ -118,11 +118,13 @@ def _visit_rows(
     lam = lam if isinstance(lam, Tensor) else torch.full_like(value, lam)
     if share is None:
         return value, lam, None
-    g = _add_at(e.div_(total), y, -1.0)  # ∂/∂z for z = f·scale
-    if batch.normalize:  # ∂/∂f is (g - (g·f) unit sign(f)/K)·scale
-        along = torch.mul(g, f, out=x).sum(-1, keepdim=True).mul_(unit)
-        g.addcmul_(torch.sign(f, out=x), along, value=-1 / classes)
-    return value, lam, torch.mul(g, scale * share, out=outputs[3])
+    # with z = f·scale the gradient in z is p - e_y; in f it is g = (p - e_y)·scale, less (g·f)·unit·sign(f)/K
+    factor = scale * share
+    gradient = _add_at(torch.mul(e, factor / total, out=outputs[3]), y, -factor)
+    if batch.normalize:
+        along = torch.mul(gradient, f, out=x).sum(-1, keepdim=True).mul_(unit)
+        gradient.addcmul_(torch.sign(f, out=x), along, value=-1 / classes)
+    return value, lam, gradient
 
 
 def _add_at(values: Tensor, y: Tensor, amount: Number) -> Tensor:

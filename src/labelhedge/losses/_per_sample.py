@@ -57,7 +57,7 @@ class PerSampleLoss(Loss):
             )
         index = index.to(state.device, torch.long)
         try:  # unlike indexing, gather refuses negative numbers
-            return state.expand(*index.shape[:-1], -1).gather(-1, index) if index.dim() else state[index]
+            return state.gather(0, index) if index.dim() == 1 else state.gather(0, index.flatten()).view(index.shape)
         except RuntimeError as error:
             raise ValueError(f"index must be in [0, {len(state)}): {error}") from None
 
@@ -88,7 +88,7 @@ class PerSampleLoss(Loss):
         state: Tensor | None = getattr(self, self.buffer)
         if state is None or not (dist.is_available() and dist.is_initialized()):
             return
-        count = self._touched.to(torch.get_default_dtype())
+        count = self._touched.to(state.dtype if state.is_floating_point() else torch.float32)
         total = torch.where(self._touched, state, 0).to(count.dtype)
         dist.all_reduce(count, group=group)
         dist.all_reduce(total, group=group)

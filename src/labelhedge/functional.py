@@ -1,11 +1,12 @@
 """Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."""
 
 from labelhedge.losses.aldr import aldr_kl, aldr_lambda
+from labelhedge.losses.bounded import agce, aul, js, rll
 from labelhedge.losses.ldr import ldr_kl
 from labelhedge.losses.ldr_family import ldr, ldr_k_kl, ldr_quadratic, ldr_weights, topk_svm
 from labelhedge.losses.margin import cs, ww
 from labelhedge.losses.normalized import nce, nce_agce, nce_aul, nce_rce
-from labelhedge.losses.probability import agce, aul, ce, gce, js, mae, mse, rce, rll, sce
+from labelhedge.losses.probability import ce, gce, mae, mse, rce, sce
 from labelhedge.losses.truncated import tgce
 
 __all__ = [

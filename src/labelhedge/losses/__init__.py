@@ -4,20 +4,17 @@ from labelhedge.losses._apply import Common
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, create, get, names
 from labelhedge.losses.aldr import ALDRKLLoss
+from labelhedge.losses.bounded import AGCELoss, AULLoss, JSLoss, RLLLoss
 from labelhedge.losses.ldr import LDRKLLoss
 from labelhedge.losses.ldr_family import LDRkKLLoss, LDRLoss, LDRQuadraticLoss, TopKSVMLoss
 from labelhedge.losses.margin import CSLoss, WWLoss
 from labelhedge.losses.normalized import NCEAGCELoss, NCEAULLoss, NCELoss, NCERCELoss
 from labelhedge.losses.probability import (
-    AGCELoss,
-    AULLoss,
     CELoss,
     GCELoss,
-    JSLoss,
     MAELoss,
     MSELoss,
     RCELoss,
-    RLLLoss,
     SCELoss,
 )
 from labelhedge.losses.truncated import TGCELoss

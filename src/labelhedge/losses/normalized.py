@@ -10,7 +10,8 @@ from torch import Tensor
 from labelhedge.losses._apply import Common, Number, apply, take
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.probability import AGCE, AUL, LOG_1E_4, RCE, _agce, _aul, _rce, of_log_p
+from labelhedge.losses.bounded import AGCE, AUL, _agce, _aul
+from labelhedge.losses.probability import LOG_1E_4, RCE, _rce, of_log_p
 
 _WEIGHT = Interval("[0, inf)")
 

@@ -22,6 +22,8 @@ _NODES = (1, 4 / 3, 5 / 3, 2)
 _FINE = 16
 """Points of the interpolated objective between two nodes."""
 _OCTAVES = 8
+_AT_ONCE = 2**17
+"""Gaps for which all nodes are computed in one go; beyond, the temporaries would leave the cache."""
 _ZERO = 1e-10
 """A λ, or a ratio λ/λ0, that counts as 0."""
 _LOG2 = math.log(2)
@@ -86,7 +88,9 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
         a = 1.0
     octaves = 1 if alpha is None else _octaves(a, classes)
     nodes, basis, ratios = (table.to(x.device, non_blocking=True) for table in _TABLES[octaves, x.dtype])
-    samples = torch.cat(_cumulants(x, nodes), -2).squeeze(-1)
+    chunks = nodes.chunk(1 if x.numel() <= _AT_ONCE else len(nodes))
+    by_order = zip(*(_cumulants(x, chunk) for chunk in chunks), strict=True)
+    samples = torch.cat([part for parts in by_order for part in parts], -2).squeeze(-1)
     with torch.autocast(x.device.type, enabled=False):  # it would multiply in half precision
         interpolated = samples @ basis
     coarse = interpolated * ratios - 0.5 * a * (1 - ratios).square()

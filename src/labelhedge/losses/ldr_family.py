@@ -54,7 +54,20 @@ def ldr(
         tensor(1.5000)
     """
     batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
-    return batch.reduce(robust_value(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint)))
+    return batch.reduce(_ldr(batch.scaled_logits(), batch.target, regularizer, constraint, **batch.params))
+
+
+def _ldr(
+    logits: Tensor,
+    target: Tensor | None,
+    regularizer: Regularizer,
+    constraint: Constraint,
+    k: int | Tensor,
+    lam: Number,
+    margin: Number,
+) -> Tensor:
+    assert target is not None
+    return robust_value(gaps(logits, target, margin), lam, regularizer, None if constraint == "simplex" else k)
 
 
 def ldr_weights(
@@ -78,7 +91,9 @@ def ldr_weights(
         tensor([[0.0000, 0.5000, 0.5000]])
     """
     batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
-    return robust_weights(_gaps(batch), batch.params["lam"], regularizer, _k(batch, constraint))
+    assert batch.target is not None
+    q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
+    return robust_weights(q, batch.params["lam"], regularizer, None if constraint == "simplex" else batch.params["k"])
 
 
 def ldr_k_kl(
@@ -188,15 +203,6 @@ def _check_choices(regularizer: Any, constraint: Any) -> None:
         raise ValueError(f"constraint must be 'simplex' or 'capped', got {constraint!r}")
 
 
-def _gaps(batch: Batch) -> Tensor:
-    assert batch.target is not None
-    return gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
-
-
-def _k(batch: Batch, constraint: Constraint) -> int | Tensor | None:
-    return None if constraint == "simplex" else batch.params["k"]
-
-
 class LDRLoss(Loss):
     """Module form of :func:`ldr`."""
 
@@ -228,7 +234,7 @@ class LDRQuadraticLoss(Loss):
 LDR = LossSpec(
     "ldr",
     "max_{p∈Ω} p·q - λ R(p)",
-    _ldr_quadratic,
+    _ldr,
     ldr,
     LDRLoss,
     domains={"k": _COUNT, "lam": _LAM, "margin": MARGIN},

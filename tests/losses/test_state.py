@@ -80,6 +80,7 @@ def test_state_dict_and_moves():
     criterion = lh.ALDRKLLoss(num_samples=10)
     visit(criterion)
     assert list(criterion.state_dict()) == ["lam"]
+    assert repr(criterion) == "ALDRKLLoss(num_samples=10)"
     other = lh.ALDRKLLoss(num_samples=10)
     other.load_state_dict(criterion.state_dict())
     assert torch.equal(other.lam, criterion.lam)

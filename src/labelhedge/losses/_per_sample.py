@@ -78,6 +78,10 @@ class PerSampleLoss(Loss):
                 return
         state.scatter_reduce_(0, index, new, "mean", include_self=False)
 
+    def extra_repr(self) -> str:
+        count = "" if self.num_samples is None else f"num_samples={self.num_samples}"
+        return ", ".join(part for part in (count, super().extra_repr()) if part)
+
     @torch.no_grad()
     def sync(self, group: Any = None) -> None:
         """Merge the values that each rank of ``torch.distributed`` has written since the last call.

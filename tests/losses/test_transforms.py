@@ -4,6 +4,8 @@ import copy
 import io
 import pickle
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -31,6 +33,22 @@ def test_compile_without_graph_breaks(name, options):
     batch = random_batch()
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(value_and_gradient(compiled, *batch), value_and_gradient(loss, *batch))
+
+
+COMPILE_ALL_FUNCTIONS = """
+import torch, labelhedge as lh
+logits, target = torch.randn(8, 6), torch.randint(6, (8,))
+for name in lh.functional.__all__:
+    function = getattr(lh.functional, name)
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits, target), function(logits, target))
+"""
+
+
+def test_compile_functions_in_a_fresh_process():
+    """Nothing has been called before that could have filled a cache."""
+    run = subprocess.run([sys.executable, "-c", COMPILE_ALL_FUNCTIONS], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 @needs_compiler

@@ -183,13 +183,8 @@ def normalized(logits: Tensor, normalize: Normalize) -> Tensor:
         return logits
     if normalize == "softplus":
         logits = F.softplus(logits)
-    return logits / l1_scale(logits)
-
-
-def l1_scale(logits: Tensor) -> Tensor:
-    """``‖f‖₁/K`` per row, and 1 where it vanishes."""
     scale = logits.abs().mean(-1, keepdim=True)
-    return torch.where(scale > torch.finfo(scale.dtype).tiny, scale, 1.0)
+    return logits / torch.where(scale > torch.finfo(scale.dtype).tiny, scale, 1.0)
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:

@@ -22,18 +22,17 @@ class Interval:
 
     text: str
     integer: bool = False
+    bounds: tuple[float, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        low, high = self.text[1:-1].split(",")
+        object.__setattr__(self, "bounds", (float(low), float(high)))
 
     def __contains__(self, value: float) -> bool:
         low, high = self.bounds
         above = low <= value if self.text[0] == "[" else low < value
         below = value <= high if self.text[-1] == "]" else value < high
         return above and below and (not self.integer or value == int(value))
-
-    @functools.cached_property
-    def bounds(self) -> tuple[float, float]:
-        """The two ends."""
-        low, high = self.text[1:-1].split(",")
-        return float(low), float(high)
 
     def __str__(self) -> str:
         return f"{'an integer' if self.integer else 'a number'} in {self.text}"

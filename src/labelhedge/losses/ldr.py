@@ -45,7 +45,7 @@ def ldr_kl(
     """
     batch = prepare(LDR_KL, logits, target, with_normalizer(common, normalize), {"lam": lam, "margin": margin})
     if one_visit.serves(batch, smallest=lam, largest=lam):
-        return one_visit.loss(batch, lambda q, at, buffers: (at(batch.params["lam"]), 0.0), _values)[0]
+        return one_visit.loss(batch, lambda x, at, buffers: (at(batch.params["lam"]), 0.0), _values)[0]
     return batch.reduce(_values(batch, batch.params["lam"]))
 
 

@@ -35,6 +35,17 @@ def test_compile_without_graph_breaks(name, options):
     torch.testing.assert_close(value_and_gradient(compiled, *batch), value_and_gradient(loss, *batch))
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if len(lh.losses.get(n).grid) > 1])
+def test_compile_again_with_other_hyperparameters(name):
+    """The compiler then takes numbers as symbols, on which functions of ``math`` break the graph."""
+    torch._dynamo.reset()
+    spec = lh.losses.get(name)
+    batch = random_batch()
+    compiled = torch.compile(spec.function, backend="aot_eager", fullgraph=True)
+    for params in spec.grid:
+        torch.testing.assert_close(compiled(*batch, **params), spec.function(*batch, **params))
+
+
 COMPILE_ALL_FUNCTIONS = """
 import torch, labelhedge as lh
 logits, target = torch.randn(8, 6), torch.randint(6, (8,))

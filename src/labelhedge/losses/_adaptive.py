@@ -36,7 +36,7 @@ def strength(alpha: Number | None, lambda0: Number, classes: int) -> Number:
     chosen: Number = 2 * math.log(classes) / lambda0 if alpha is None else alpha
     if isinstance(lambda0, Tensor):
         return torch.where(lambda0.isinf(), 1.0, chosen)
-    return 1.0 if math.isinf(lambda0) else chosen
+    return 1.0 if lambda0 == math.inf else chosen
 
 
 def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: int) -> Number:
@@ -44,7 +44,7 @@ def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: int) ->
     excess: Number = 0.0
     if isinstance(lambda0, Tensor):
         excess = torch.where(lambda0.isinf(), 0.0, lam - lambda0)
-    elif not math.isinf(lambda0):
+    elif lambda0 != math.inf:
         excess = lam - lambda0
     return excess * excess * (0.5 * strength(alpha, lambda0, classes))
 
@@ -84,7 +84,7 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     a = strength(alpha, lambda0, classes) * lambda0
     if isinstance(lambda0, Tensor):
         a = torch.where(lambda0.isinf(), 1.0, a)
-    elif math.isinf(lambda0):
+    elif lambda0 == math.inf:
         a = 1.0
     octaves = 1 if alpha is None else _octaves(a, classes)
     nodes, basis, ratios = (table.to(x.device, non_blocking=True) for table in _TABLES[octaves, x.dtype])

@@ -28,7 +28,7 @@ def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tens
         divergence = (fixed - 1 / q.shape[-1]).square().sum(-1, keepdim=True)
     if isinstance(lam, Tensor):
         lam = torch.where(lam.isinf(), 0.0, lam)  # then p = 1/K, and λ R(p) is 0
-    elif math.isinf(lam):
+    elif lam == math.inf:
         lam = 0.0
     # by the envelope theorem the gradient is p; the last term is 0 and carries the second derivative, ∂p/∂q
     curve = 0.5 * ((p - fixed) * (q - q.detach())).sum(-1, keepdim=True)
@@ -48,7 +48,7 @@ def robust_weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Te
         return torch.where(inside, _interior(q, torch.where(inside, lam, 1.0), regularizer, k), limit)
     if lam == 0:
         return _vertex(q, k)
-    if math.isinf(lam):
+    if lam == math.inf:
         return torch.full_like(q, 1 / q.shape[-1])
     return _interior(q, lam, regularizer, k)
 

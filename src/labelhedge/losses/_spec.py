@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -114,7 +113,7 @@ def check_number(name: str, value: float | Tensor, domain: Interval) -> None:
                 check_number(name, extreme.item(), domain)
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be {domain} or a tensor, got {value!r}")
-    elif math.isnan(value) or value not in domain:
+    elif value not in domain:  # NaN is in none
         raise ValueError(f"{name} must be {domain}, got {value}")
 
 

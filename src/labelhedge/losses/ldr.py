@@ -63,7 +63,7 @@ def smooth_maximum(q: Tensor, lam: Number) -> Tensor:
     if not isinstance(lam, Tensor):
         if lam == 0:
             return q.amax(-1, keepdim=True)
-        if math.isinf(lam):
+        if lam == math.inf:
             return q.mean(-1, keepdim=True)
         return _smooth_maximum(q, lam)
     inside = (lam > 0) & lam.isfinite()

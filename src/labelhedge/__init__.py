@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from labelhedge import functional, losses
+from labelhedge import data, functional, losses, noise
 from labelhedge.losses import (
     AGCELoss,
     ALDRKLLoss,
@@ -58,6 +58,8 @@ __all__ = [
     "TGCELoss",
     "TopKSVMLoss",
     "WWLoss",
+    "data",
     "functional",
     "losses",
+    "noise",
 ]

@@ -1,1 +1,58 @@
-"""Data."""
+"""The data sets of the paper and some more, read from their publishers' files and prepared as in the paper."""
+
+from pathlib import Path
+
+from labelhedge.data._progress import Lines, Progress
+from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, RemoteFile
+from labelhedge.data._registry import info, names
+from labelhedge.data._store import Store, default_root
+
+__all__ = ["DataError", "Dataset", "DatasetInfo", "Part", "RemoteFile", "Store", "get", "info", "load", "names"]
+
+
+def load(
+    name: str,
+    *,
+    seed: int = 0,
+    root: str | Path | None = None,
+    download: bool = True,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read a data set, fetching its files first if they are not there.
+
+    Args:
+        name: one of ``names()``.
+        seed: decides which rows are the test set, for data without an official split; the same on every machine.
+        root: the folder that keeps data sets; by default ``LABELHEDGE_DATA``, or the platform's folder for caches.
+        download: whether files that are not there may be fetched.
+        progress: is told how far long tasks have come; by default lines on stderr.
+
+    Raises:
+        DataError: a file is missing, cannot be had, or is damaged. The message names it and what to do.
+
+    Example:
+        >>> vowel = lh.data.load("vowel", seed=1)
+        >>> vowel
+        Dataset('vowel', train=891, test=99)
+        >>> float(vowel.train.inputs.min()), float(vowel.train.inputs.max())
+        (-1.0, 1.0)
+    """
+    known = info(name)
+    return known.read(known, _store(root, download, progress), seed)
+
+
+def get(name: str, *, root: str | Path | None = None, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Fetch the files of a data set that are not there yet, check them, and return their paths.
+
+    Raises:
+        DataError: a file cannot be had or is damaged, or the data set has to be put there by hand.
+    """
+    known = info(name)
+    store = _store(root, True, progress)
+    if known.by_hand:
+        raise DataError(f"{name} cannot be fetched; put into {store.folder(name)}: {known.by_hand}")
+    return tuple(store.ensure(file) for file in known.files)
+
+
+def _store(root: str | Path | None, download: bool, progress: Progress | None) -> Store:
+    return Store(Path(root) if root is not None else default_root(), download, progress or Lines())

@@ -1,0 +1,164 @@
+"""The folder that keeps data sets: where files lie, how they get there, and whether they are what they should be."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labelhedge._optional import optional
+from labelhedge.data._download import download, version_file
+from labelhedge.data._progress import Progress, silent
+from labelhedge.data._record import DataError, RemoteFile
+
+
+def default_root() -> Path:
+    """``LABELHEDGE_DATA`` if it is set, else the platform's folder for caches."""
+    if chosen := os.environ.get("LABELHEDGE_DATA"):
+        return Path(chosen).expanduser().absolute()
+    return Path(optional("platformdirs", "data").user_cache_dir("labelhedge", appauthor=False))
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder with one folder for each data set.
+
+    Attributes:
+        root: the folder.
+        download: whether files that are not there may be fetched.
+        progress: is told how far long tasks have come.
+    """
+
+    root: Path
+    download: bool = True
+    progress: Progress = silent
+
+    def folder(self, name: str) -> Path:
+        """The folder of a data set."""
+        return self.root / name
+
+    def path(self, file: RemoteFile) -> Path:
+        """Where a file belongs."""
+        return self.folder(file.folder) / file.name
+
+    def ensure(self, file: RemoteFile) -> Path:
+        """The path of a file that is there and whose checksum has been seen to be right."""
+        path = self.path(file)
+        if path.exists() and _stamped(path, file):
+            return path
+        if not (path.exists() or self.download):
+            raise DataError(f"{path} is not there; get it with: labelhedge data get {file.folder}")
+        with self.locked(path):
+            if not path.exists():
+                self._fetch(file, path)
+            elif not _stamped(path, file):
+                _stamp(path, check(path, file))
+        return path
+
+    @contextlib.contextmanager
+    def locked(self, path: Path) -> Iterator[None]:
+        """Hold what is being made at ``path`` against other processes; wait for one that is making it now."""
+        filelock = optional("filelock", "data")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(path.with_name(f".{path.name}.lock"))
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                self.progress(f"waiting for another process that is at work on {path.name}", 0, None, "")
+                lock.acquire()
+        except OSError as error:
+            if path.exists():  # a folder that is not ours to write, with the file in it
+                yield
+                return
+            raise DataError(f"cannot write in {path.parent}: {error.strerror or error}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def derived(self, name: str, key: str, make: Callable[[Path], None]) -> Path:
+        """A folder of what ``make`` computed from the files of a data set: made once, and there whole or not at all."""
+        target = self.folder(name) / f"derived-{key}"
+        if target.is_dir():
+            return target
+        with self.locked(target):
+            if not target.is_dir():
+                try:
+                    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+                        made = Path(scratch) / target.name
+                        made.mkdir()
+                        make(made)
+                        made.rename(target)
+                except OSError as error:
+                    raise DataError(f"cannot write in {target.parent}: {error.strerror or error}") from error
+        return target
+
+    def _fetch(self, file: RemoteFile, path: Path) -> None:
+        url = address(file)
+        part = path.with_name(path.name + ".part")
+        resuming = part.exists()
+        try:
+            download(url, part, self.progress)
+            try:
+                digest = check(part, file)
+            except DataError:
+                for piece in (part, version_file(part)):
+                    piece.unlink(missing_ok=True)
+                if not resuming:
+                    raise
+                download(url, part, self.progress)  # the pieces did not fit together; this time in one
+                digest = check(part, file)
+        except DataError as error:
+            raise DataError(f"cannot get {url}: {error}. You can fetch it elsewhere and put it at {path}") from error
+        part.replace(path)
+        version_file(part).unlink(missing_ok=True)
+        _stamp(path, digest)
+
+
+def address(file: RemoteFile) -> str:
+    """Where to fetch a file: its publisher, or the folder of its data set under ``LABELHEDGE_MIRROR``."""
+    mirror = os.environ.get("LABELHEDGE_MIRROR")
+    return f"{mirror.rstrip('/')}/{file.folder}/{file.name}" if mirror else file.url
+
+
+def check(path: Path, file: RemoteFile) -> str:
+    """The checksum of a file, or an error if it is not its publisher's."""
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        raise DataError(f"{path} has {size:,} bytes, its publisher's {file.size:,}: delete it, and get it anew")
+    algorithm = (file.checksum or "sha256:").partition(":")[0]
+    with path.open("rb") as stream:
+        found = f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
+    expected = file.checksum or _stamp_of(path)[0]
+    if expected and found != expected:
+        raise DataError(f"{path} has the checksum {found}, expected {expected}: delete it, and get it anew")
+    return found
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.verified")
+
+
+def _stamp(path: Path, digest: str) -> None:
+    """Note beside a file that it was checked as it is now, so that it need not be read again to be trusted."""
+    stat = path.stat()
+    with contextlib.suppress(OSError):  # a folder that is not ours to write is checked each time
+        _stamp_path(path).write_text(f"{digest} {stat.st_size} {stat.st_mtime_ns}\n")
+
+
+def _stamp_of(path: Path) -> tuple[str, str]:
+    """The checksum that was noted, and the size and date of the file it was noted for."""
+    try:
+        digest, _, state = _stamp_path(path).read_text().strip().partition(" ")
+    except OSError:
+        return "", ""
+    return digest, state
+
+
+def _stamped(path: Path, file: RemoteFile) -> bool:
+    digest, state = _stamp_of(path)
+    stat = path.stat()
+    return bool(digest) and state == f"{stat.st_size} {stat.st_mtime_ns}" and digest == (file.checksum or digest)

@@ -1,0 +1,79 @@
+"""The CIFAR archives: pickles in a tar file, compressed by gzip. Nothing is extracted to the disk."""
+
+import gzip
+import pickle
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelhedge.data._record import DataError, Labels
+from labelhedge.data.formats.pickles import load_pickle
+
+PIXELS = 3 * 32 * 32
+
+
+def read_cifar(
+    path: Path, batches: Mapping[str, int], label_key: bytes, meta: str, names_key: bytes
+) -> tuple[dict[str, tuple[NDArray[np.uint8], Labels]], tuple[str, ...]]:
+    """Images ``(N, 32, 32, 3)`` and labels of each batch, and the names of the classes.
+
+    Args:
+        path: the archive.
+        batches: the members to read, and how many images each must have.
+        label_key: the key of the labels in them.
+        meta: the member that has the names of the classes.
+        names_key: the key of the names in it.
+
+    Raises:
+        DataError: the archive is damaged, cut off, or holds something else.
+    """
+    limits = {name: count * (PIXELS + 100) + 100_000 for name, count in batches.items()} | {meta: 100_000}
+    try:
+        found = {name: load_pickle(data) for name, data in _members(path, limits).items()}
+        names = tuple(name.decode() for name in found[meta][names_key])
+        parts = {name: _batch(found[name], count, label_key, len(names)) for name, count in batches.items()}
+    except (
+        *(ValueError, KeyError, TypeError, AttributeError, EOFError, OSError),
+        *(pickle.UnpicklingError, tarfile.TarError, zlib.error),
+    ) as error:
+        raise DataError(f"{path} is not the CIFAR archive it should be: {error}") from error
+    return parts, names
+
+
+def _members(path: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
+    """The bytes of some members, none larger than its limit."""
+    found = {}
+    with gzip.open(path) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                if member.name in limits and member.isfile():
+                    if member.size > limits[member.name]:
+                        raise ValueError(f"{member.name} has {member.size:,} bytes, too many")
+                    content = archive.extractfile(member)
+                    assert content is not None  # it is a file
+                    found[member.name] = content.read()
+        _drain(stream)
+    for name in limits:
+        if name not in found:
+            raise ValueError(f"it has no {name}")
+    return found
+
+
+def _drain(stream: gzip.GzipFile) -> None:
+    """Read to the end, where gzip has its checksum."""
+    while stream.read(1 << 20):
+        pass
+
+
+def _batch(batch: Any, count: int, label_key: bytes, num_classes: int) -> tuple[NDArray[np.uint8], Labels]:
+    pixels, labels = batch[b"data"], np.array(batch[label_key])
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (count, PIXELS):
+        raise ValueError(f"a batch does not hold {count:,} images")
+    if labels.dtype != np.int64 or labels.shape != (count,) or labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(f"a batch does not hold {count:,} labels from 0 to {num_classes - 1}")
+    return np.ascontiguousarray(pixels.reshape(count, 3, 32, 32).transpose(0, 2, 3, 1)), labels

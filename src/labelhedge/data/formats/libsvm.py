@@ -1,0 +1,67 @@
+"""LIBSVM's text: ``label index:value index:value …`` on each line, plain or compressed by bzip2."""
+
+import bz2
+import io
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelhedge._optional import optional
+from labelhedge.data._record import DataError
+
+CHARACTERS = b"0123456789+-.eE: \t\r\n"
+
+
+def read_libsvm(path: Path, *, num_features: int, num_rows: int | None = None) -> tuple[Any, NDArray[np.int64]]:
+    """The rows as a float32 CSR matrix of SciPy's and the labels as they stand in the file.
+
+    Args:
+        path: the file; a name that ends in ``.bz2`` is decompressed on the way.
+        num_features: the largest index that may occur; indices begin at 1.
+        num_rows: the number of rows that the file must have, if it is known.
+
+    Raises:
+        DataError: the file is damaged, cut off, or of another size.
+    """
+    datasets = optional("sklearn.datasets", "data")
+    try:
+        with bz2.open(path) if path.suffix == ".bz2" else path.open("rb") as file:
+            text = _Text(file)
+            with io.BufferedReader(text, 1 << 20) as lines:
+                rows, labels = datasets.load_svmlight_file(
+                    lines, n_features=num_features, dtype=np.float32, zero_based=False
+                )
+        text.check_end()
+    except (ValueError, OverflowError, EOFError, OSError) as error:
+        raise DataError(f"{path} is not a complete LIBSVM file: {error}") from error
+    if num_rows is not None and len(labels) != num_rows:
+        raise DataError(f"{path} has {len(labels):,} rows, expected {num_rows:,}")
+    whole = labels.astype(np.int64)
+    if not (np.array_equal(whole, labels) and np.isfinite(rows.data).all()):
+        raise DataError(f"{path} has labels that are not whole numbers, or values that are not finite")
+    return rows, whole
+
+
+class _Text(io.RawIOBase):
+    """The file, refusing what LIBSVM's format does not have: scikit-learn's parser stops at a NUL without a word."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.last = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.file.read(len(buffer))
+        if strange := data.translate(None, CHARACTERS):
+            raise ValueError(f"it has the byte {strange[:1]!r} in it")
+        buffer[: len(data)] = data
+        self.last = data[-1:] or self.last
+        return len(data)
+
+    def check_end(self) -> None:
+        if self.last not in (b"\n", b""):
+            raise ValueError("its last line is cut off")

@@ -7,7 +7,19 @@ from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, Remot
 from labelhedge.data._registry import info, names
 from labelhedge.data._store import Store, default_root
 
-__all__ = ["DataError", "Dataset", "DatasetInfo", "Part", "RemoteFile", "Store", "get", "info", "load", "names"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "DatasetInfo",
+    "Part",
+    "RemoteFile",
+    "Store",
+    "get",
+    "info",
+    "load",
+    "names",
+    "open_store",
+]
 
 
 def load(
@@ -38,7 +50,7 @@ def load(
         (-1.0, 1.0)
     """
     known = info(name)
-    return known.read(known, _store(root, download, progress), seed)
+    return known.read(known, open_store(root, download=download, progress=progress), seed)
 
 
 def get(name: str, *, root: str | Path | None = None, progress: Progress | None = None) -> tuple[Path, ...]:
@@ -48,11 +60,12 @@ def get(name: str, *, root: str | Path | None = None, progress: Progress | None 
         DataError: a file cannot be had or is damaged, or the data set has to be put there by hand.
     """
     known = info(name)
-    store = _store(root, True, progress)
-    if known.by_hand:
-        raise DataError(f"{name} cannot be fetched; put into {store.folder(name)}: {known.by_hand}")
+    store = open_store(root, progress=progress)
+    if known.by_hand and not store.has(known):
+        raise DataError(f"{name} cannot be fetched; put into {store.folder(name)} {known.by_hand}")
     return tuple(store.ensure(file) for file in known.files)
 
 
-def _store(root: str | Path | None, download: bool, progress: Progress | None) -> Store:
+def open_store(root: str | Path | None = None, *, download: bool = True, progress: Progress | None = None) -> Store:
+    """The folder that keeps data sets, with what ``load`` does if an argument is not given."""
     return Store(Path(root) if root is not None else default_root(), download, progress or Lines())

@@ -11,7 +11,7 @@ from pathlib import Path
 from labelhedge.data._progress import Progress
 from labelhedge.data._record import DataError
 
-ATTEMPTS = 5  # failures in a row that bring nothing
+ATTEMPTS = 4  # failures in a row that bring nothing
 WAIT = 1.0  # seconds after the first of them; twice as many after each further one
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 20

@@ -87,6 +87,7 @@ class RemoteFile:
         url: where it is published.
         checksum: ``"sha256:…"`` or ``"md5:…"``; None where none is known, and the first one seen is remembered.
         size: in bytes, if known.
+        unpacked: the name of the file or folder that it unpacks to, if that may lie in its place.
     """
 
     folder: str
@@ -94,6 +95,7 @@ class RemoteFile:
     url: str
     checksum: str | None = None
     size: int | None = None
+    unpacked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class DatasetInfo:
         read: reads it from a store, with a seed for the split.
         files: what it is read from; empty if it is shipped or put there by hand.
         by_hand: what has to be put where, for data that cannot be downloaded.
+        folders: the folders that this makes.
     """
 
     name: str
@@ -131,3 +134,4 @@ class DatasetInfo:
     read: Callable[[DatasetInfo, Store, int], Dataset] = field(repr=False)
     files: tuple[RemoteFile, ...] = ()
     by_hand: str = ""
+    folders: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from labelhedge._optional import optional
 from labelhedge.data._download import download, version_file
 from labelhedge.data._progress import Progress, silent
-from labelhedge.data._record import DataError, RemoteFile
+from labelhedge.data._record import DataError, DatasetInfo, RemoteFile
 
 
 def default_root() -> Path:
@@ -40,12 +40,25 @@ class Store:
         return self.root / name
 
     def path(self, file: RemoteFile) -> Path:
-        """Where a file belongs."""
-        return self.folder(file.folder) / file.name
+        """Where a file belongs, or where what it unpacks to lies in its place."""
+        folder = self.folder(file.folder)
+        if file.unpacked and (folder / file.unpacked).exists():
+            return folder / file.unpacked
+        return folder / file.name
+
+    def has(self, info: DatasetInfo) -> bool:
+        """Whether everything that a data set is read from is there."""
+        files = (self.path(file) for file in info.files)
+        return all(path.exists() for path in (*files, *(self.folder(info.name) / name for name in info.folders)))
 
     def ensure(self, file: RemoteFile) -> Path:
-        """The path of a file that is there and whose checksum has been seen to be right."""
+        """The path of a file that is there and whose checksum has been seen to be right.
+
+        What somebody has unpacked in its place has no checksum, and is left to its reader.
+        """
         path = self.path(file)
+        if path.name == file.unpacked:
+            return path
         if path.exists() and _stamped(path, file):
             return path
         if not (path.exists() or self.download):

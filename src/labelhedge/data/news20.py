@@ -11,7 +11,7 @@ from labelhedge.data._prepare import TENTH, split_off_test
 from labelhedge.data._record import Dataset, DatasetInfo, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats.libsvm import read_libsvm
-from labelhedge.data.tabular import LIBSVM, count_from_zero, libsvm_file
+from labelhedge.data.tabular import LIBSVM, count_from_zero
 
 VARIANCE = 0.8
 GROUPS = (
@@ -25,7 +25,7 @@ GROUPS = (
 
 def read_news20(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     """LIBSVM's file; the components are computed once for each seed and kept."""
-    path = libsvm_file(store, info.files[0])
+    path = store.ensure(info.files[0])
     counts, labels = read_libsvm(path, num_features=62_061, num_rows=info.num_train + info.num_test)
     labels = count_from_zero(labels, info.num_classes, path)
     train, test = split_off_test(len(labels), seed)
@@ -99,6 +99,7 @@ NEWS20 = DatasetInfo(
             "news20.bz2",
             f"{LIBSVM}/news20.bz2",
             "sha256:8c79851f6f5fdc5540a0d04a5ab728353c42d26b84e73f93bda301c06c15ffe9",
+            unpacked="news20",
         ),
     ),
 )

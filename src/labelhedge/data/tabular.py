@@ -41,16 +41,10 @@ def read_digits(info: DatasetInfo, store: Store, seed: int) -> Dataset:
 
 def read_aloi(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     """LIBSVM's file, compressed or not."""
-    path = libsvm_file(store, info.files[0])
+    path = store.ensure(info.files[0])
     rows, labels = read_libsvm(path, num_features=128, num_rows=info.num_train + info.num_test)
     names = tuple(f"object {i}" for i in range(1, 1001))
     return tabular(info, rows.toarray(), count_from_zero(labels, info.num_classes, path), names, seed)
-
-
-def libsvm_file(store: Store, file: RemoteFile) -> Path:
-    """The compressed file, or the one that somebody has decompressed beside it."""
-    plain = store.path(file).with_suffix("")
-    return plain if plain.exists() else store.ensure(file)
 
 
 def count_from_zero(labels: Labels, num_classes: int, path: Path) -> Labels:
@@ -118,5 +112,5 @@ ALOI = DatasetInfo(
     citation="J.-M. Geusebroek, G. J. Burghouts, A. W. M. Smeulders, The Amsterdam Library of Object Images, "
     "IJCV 61, 2005",
     read=read_aloi,
-    files=(RemoteFile("aloi", "aloi.bz2", f"{LIBSVM}/aloi.bz2"),),
+    files=(RemoteFile("aloi", "aloi.bz2", f"{LIBSVM}/aloi.bz2", unpacked="aloi"),),
 )

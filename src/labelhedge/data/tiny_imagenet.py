@@ -22,8 +22,7 @@ Read = Callable[[str], bytes]
 
 def read_tiny_imagenet(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     """Decode all images once; afterwards they are mapped into memory from the cache."""
-    folder = store.folder("tiny-imagenet") / FOLDER
-    source = folder if folder.is_dir() else store.ensure(info.files[0])
+    source = store.ensure(info.files[0])
 
     def make(target: Path) -> None:
         with _opened(source) as read:
@@ -129,6 +128,7 @@ TINY_IMAGENET = DatasetInfo(
             "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
             "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
             248_100_043,
+            unpacked=FOLDER,
         ),
     ),
 )

@@ -21,9 +21,8 @@ BY_HAND = (
 def read_mini_webvision(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     """The lists are read now, an image when it is asked for."""
     folder = store.folder(info.name)
-    for needed in (folder / WEBVISION, folder / IMAGENET):
-        if not needed.is_dir():
-            raise DataError(f"{needed} is not there; {info.name} has to be put there by hand: {BY_HAND}")
+    if not store.has(info):
+        raise DataError(f"{info.name} is not in {folder} and cannot be fetched; put there {BY_HAND}")
     synsets = [line.partition(" ") for line in _lines(folder / WEBVISION / "info" / "synsets.txt")][: info.num_classes]
     if len(synsets) < info.num_classes:
         raise DataError(f"{folder / WEBVISION}/info/synsets.txt has {len(synsets)} classes, too few")
@@ -104,4 +103,5 @@ MINI_WEBVISION = DatasetInfo(
     "Understanding from Web Data, arXiv:1708.02862, 2017",
     read=read_mini_webvision,
     by_hand=BY_HAND,
+    folders=(WEBVISION, IMAGENET),
 )

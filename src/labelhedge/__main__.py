@@ -1,0 +1,5 @@
+"""``python -m labelhedge``."""
+
+from labelhedge.cli import main
+
+main()

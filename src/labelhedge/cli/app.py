@@ -1,0 +1,28 @@
+"""The commands."""
+
+import typer
+
+import labelhedge
+from labelhedge.cli import data
+
+app = typer.Typer(
+    help="Train classifiers on labels that are partly wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"labelhedge {labelhedge.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Take the options that stand before a command."""

@@ -1,0 +1,59 @@
+"""What people see: tables and progress bars on a terminal, plain lines in a pipe."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from labelhedge.data._progress import Lines, amount
+from labelhedge.data._progress import Progress as Report
+
+
+def print_json(value: Any) -> None:
+    """For programs."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
+    """A table on a terminal; in a pipe one line per row with tabs between, the first line naming the columns."""
+    console = Console()
+    if not console.is_terminal:
+        for row in (columns, *rows):
+            typer.echo("\t".join(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """Bars on a terminal, lines otherwise, on stderr both."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(task: str, done: int, total: int | None, unit: str) -> None:
+            if task not in tasks:
+                tasks[task] = bars.add_task(task, total=total, amount="")
+            text = f"{amount(done, unit)} of {amount(total, unit)}" if unit and total else ""
+            bars.update(tasks[task], completed=done, total=total, amount=text)
+
+        yield report

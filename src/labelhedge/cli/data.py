@@ -85,7 +85,7 @@ def info(name: Annotated[str, typer.Argument(help="The data set.")], root: Root 
 
 @app.command()
 def get(
-    names: Annotated[list[str], typer.Argument(help="The data sets.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The data sets.")],
     root: Root = None,
     as_json: Json = False,
 ) -> None:
@@ -112,13 +112,14 @@ def get(
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="The data sets; all if none.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The data sets; all if none.")] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
     """Check the files that are here.
 
-    Computes their checksums and compares them with the publishers'. Where a publisher's is not known, the one of the first use counts. Exit code 1 if a file is damaged.
+    Computes their checksums and compares them with the publishers'. Where a publisher's is not known, the one of the
+    first use counts. Exit code 1 if a file is damaged.
 
     Example: labelhedge data verify
     """

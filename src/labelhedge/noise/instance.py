@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from labelhedge._random import uniforms
 from labelhedge.noise._labels import Labels, Matrix, NoisyLabels, check_labels, check_rate, noisy
 
+SHRINKAGE = 1e-3  # of the covariance matrix towards a multiple of the identity, so that it has an inverse
 BLOCK = 4096  # rows treated at once, so that memory does not grow with the number of rows times that of the classes
 
 
@@ -82,7 +83,8 @@ def _discriminant_analysis(rows: NDArray[Any], labels: Labels, num_classes: int)
         residual = rows[block] - means[labels[block]]
         within += residual.T @ residual
     within /= max(len(rows), 1)
-    within += np.eye(len(within)) * (1e-3 * np.trace(within) / len(within) + 1e-12)
+    size = np.trace(within) / len(within)
+    within = (1 - SHRINKAGE) * within + (SHRINKAGE * size + 1e-12) * np.eye(len(within))
     if not np.isfinite(within).all():
         raise ValueError("features must be finite numbers")
     directions = np.linalg.solve(within, means.T)

@@ -118,7 +118,7 @@ def given(labels: ArrayLike, observed: ArrayLike, *, num_classes: int | None = N
         [[0.5, 0.5], [0.0, 1.0]]
     """
     if num_classes is None:
-        num_classes = max(check_labels("labels", labels, None)[1], check_labels("observed", observed, None)[1])
+        _, num_classes = check_labels("labels", np.concatenate([np.ravel(labels), np.ravel(observed)]), None)
     clean, k = check_labels("labels", labels, num_classes)
     noisy_labels, _ = check_labels("observed", observed, k)
     if len(clean) != len(noisy_labels):

@@ -3,20 +3,21 @@
 import hashlib
 import re
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, Part, RemoteFile
+from labelhedge.data._record import Dataset, DatasetInfo, Labels, Part, RemoteFile
 from labelhedge.data._store import Store
+from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.jpeg import decode_all
 from labelhedge.data.formats.npz import write_npy
 
 FOLDER = "tiny-imagenet-200"
 LIMIT = 16 << 20  # bytes; its largest file, words.txt, has 2.7 million
+PUBLISHED = "Tiny-ImageNet as it is published"
 Read = Callable[[str], bytes]
 
 
@@ -25,9 +26,11 @@ def read_tiny_imagenet(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     source = store.ensure(info.files[0])
 
     def make(target: Path) -> None:
-        with _opened(source) as read:
-            classes = _class_names(read, info.num_classes)
-            names, labels = _index(read, list(classes), info)
+        with ExitStack() as stack:
+            with expecting(PUBLISHED, source):
+                read = _reader(source, stack)
+                classes = _class_names(read, info.num_classes)
+                names, labels = _index(read, list(classes), info)
             blocks = decode_all(read, names, (64, 64), store.progress, "decoding Tiny-ImageNet")
             write_npy(target / "images.npy", (len(names), 64, 64, 3), blocks)
         np.save(target / "labels.npy", labels)
@@ -47,34 +50,20 @@ def _identity(source: Path) -> str:
     return hashlib.sha256(f"{source.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
-@contextmanager
-def _opened(source: Path) -> Iterator[Read]:
+def _reader(source: Path, stack: ExitStack) -> Read:
     """A function that reads a file of the zip file or of the folder, by its path within."""
-    if source.is_dir():
+    archive = None if source.is_dir() else stack.enter_context(zipfile.ZipFile(source))
 
-        def read(name: str) -> bytes:
-            try:
+    def read(name: str) -> bytes:
+        with expecting(PUBLISHED, source):
+            if archive is None:
                 return (source / name).read_bytes()
-            except OSError as error:
-                raise DataError(f"cannot read {source / name}: {error.strerror}") from error
+            member = archive.getinfo(f"{FOLDER}/{name}")
+            if member.file_size > LIMIT:
+                raise ValueError(f"{name} has {member.file_size:,} bytes, too many")
+            return archive.read(member)
 
-        yield read
-        return
-    try:
-        with zipfile.ZipFile(source) as archive:
-
-            def read(name: str) -> bytes:
-                try:
-                    member = archive.getinfo(f"{FOLDER}/{name}")
-                    if member.file_size > LIMIT:
-                        raise DataError(f"{name} of {source} has {member.file_size:,} bytes, too many")
-                    return archive.read(member)
-                except (KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-                    raise DataError(f"cannot read {name} of {source}: {error}") from error
-
-            yield read
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{source} is not a whole zip file: {error}") from error
+    return read
 
 
 def _class_names(read: Read, num_classes: int) -> dict[str, str]:
@@ -83,7 +72,7 @@ def _class_names(read: Read, num_classes: int) -> dict[str, str]:
     words = dict(line.partition("\t")[::2] for line in _lines(read, "words.txt"))
     known = {wnid for wnid in wnids if wnid in words and re.fullmatch(r"n\d{8}", wnid)}
     if not len(known) == len(wnids) == num_classes:
-        raise DataError(f"wnids.txt and words.txt of Tiny-ImageNet do not name {num_classes} classes")
+        raise ValueError(f"wnids.txt and words.txt do not name {num_classes} classes")
     return {wnid: words[wnid] for wnid in wnids}
 
 
@@ -96,16 +85,13 @@ def _index(read: Read, wnids: list[str], info: DatasetInfo) -> tuple[list[str], 
     if len(rows) != info.num_test or not all(
         len(row) > 1 and row[1] in label_of and re.fullmatch(r"val_\d+\.JPEG", row[0]) for row in rows
     ):
-        raise DataError(f"val/val_annotations.txt of Tiny-ImageNet does not name the classes of {info.num_test} images")
+        raise ValueError(f"val/val_annotations.txt does not name the classes of {info.num_test:,} images")
     labels = [*np.repeat(range(len(wnids)), each), *(label_of[row[1]] for row in rows)]
     return train + [f"val/images/{row[0]}" for row in rows], np.array(labels, np.int64)
 
 
 def _lines(read: Read, name: str) -> list[str]:
-    try:
-        return read(name).decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} of Tiny-ImageNet is not text: {error}") from error
+    return read(name).decode().splitlines()
 
 
 TINY_IMAGENET = DatasetInfo(

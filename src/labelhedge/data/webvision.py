@@ -1,13 +1,13 @@
 """Mini-WebVision: the first 50 classes of WebVision 1.0's Google images, tested on ILSVRC12's validation images."""
 
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
 from labelhedge._optional import optional
 from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, Part
 from labelhedge.data._store import Store
+from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.jpeg import ImageFiles
 
 WEBVISION, IMAGENET, DEVKIT = "webvision", "ILSVRC2012_img_val", "ILSVRC2012_devkit_t12"
@@ -32,10 +32,8 @@ def read_mini_webvision(info: DatasetInfo, store: Store, seed: int) -> Dataset:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with expecting("a list that can be read", path):
         return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
 
 
 def _listed(folder: Path, name: str, num_classes: int) -> Part:
@@ -70,15 +68,9 @@ def _validation(folder: Path, wnids: list[str]) -> Part:
 
 def _wordnet_ids(path: Path) -> list[tuple[int, str]]:
     """ILSVRC2012's number of each class and its WordNet id."""
-    try:
-        synsets: Any = optional("scipy.io", "data").loadmat(path, squeeze_me=True, variable_names=["synsets"])[
-            "synsets"
-        ]
-        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"])) for row in synsets if row["num_children"] == 0]
-    except ImportError:
-        raise
-    except Exception as error:  # what SciPy raises for a damaged file is not settled
-        raise DataError(f"{path} is not the table of classes it should be: {error}") from error
+    with expecting("the table of classes it should be", path):
+        table = optional("scipy.io", "data").loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"]
+        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"])) for row in table if row["num_children"] == 0]
 
 
 def _part(found: list[tuple[Path, int]], where: Path) -> Part:

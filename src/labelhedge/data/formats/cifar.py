@@ -1,9 +1,7 @@
 """The CIFAR archives: pickles in a tar file, compressed by gzip. Nothing is extracted to the disk."""
 
 import gzip
-import pickle
 import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labelhedge.data._record import DataError, Labels
+from labelhedge.data._record import Labels
+from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.pickles import load_pickle
 
 PIXELS = 3 * 32 * 32
@@ -33,15 +32,10 @@ def read_cifar(
         DataError: the archive is damaged, cut off, or holds something else.
     """
     limits = {name: count * (PIXELS + 100) + 100_000 for name, count in batches.items()} | {meta: 100_000}
-    try:
+    with expecting("the CIFAR archive it should be", path):
         found = {name: load_pickle(data) for name, data in _members(path, limits).items()}
         names = tuple(name.decode() for name in found[meta][names_key])
         parts = {name: _batch(found[name], count, label_key, len(names)) for name, count in batches.items()}
-    except (
-        *(ValueError, KeyError, TypeError, AttributeError, EOFError, OSError),
-        *(pickle.UnpicklingError, tarfile.TarError, zlib.error),
-    ) as error:
-        raise DataError(f"{path} is not the CIFAR archive it should be: {error}") from error
     return parts, names
 
 

@@ -1,15 +1,14 @@
 """The labels of CIFAR-10N: a dictionary of NumPy arrays, saved by torch."""
 
 import io
-import pickle
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from labelhedge.data._record import DataError, Labels
+from labelhedge.data._record import Labels
+from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.pickles import load_pickle
 
 LIMIT = 64 << 20  # bytes; the publisher's file has 2.3 million
@@ -21,15 +20,9 @@ def read_human_labels(path: Path, *, count: int, num_classes: int) -> dict[str, 
     Raises:
         DataError: the file is damaged, cut off, or holds something else.
     """
-    try:
+    with expecting("the file of labels it should be", path):
         found = _saved_by_torch(path)
-        vectors = {str(name): _vector(name, value, count, num_classes) for name, value in found.items()}
-    except (
-        *(ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, RuntimeError),
-        *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error),
-    ) as error:
-        raise DataError(f"{path} is not the file of labels it should be: {error}") from error
-    return vectors
+        return {str(name): _vector(name, value, count, num_classes) for name, value in found.items()}
 
 
 def _saved_by_torch(path: Path) -> Any:

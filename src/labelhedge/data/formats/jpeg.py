@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from labelhedge._optional import optional
 from labelhedge.data._progress import Progress
-from labelhedge.data._record import DataError
+from labelhedge.data.formats._damage import expecting
 
 Image = NDArray[np.uint8]
 BLOCK = 500  # images that a thread decodes at a time
@@ -30,13 +30,10 @@ def decode_jpeg(data: bytes, name: str, *, size: tuple[int, int] | None = None) 
         DataError: it is not a whole JPEG file, or of another size.
     """
     pillow = optional("PIL.Image", "data")
-    try:
-        with pillow.open(io.BytesIO(data), formats=("JPEG",)) as image:
-            if size is not None and image.size != size:
-                raise DataError(f"{name} is {image.size[0]} × {image.size[1]} pixels, expected {size[0]} × {size[1]}")
-            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise DataError(f"{name} is not a whole JPEG image: {error}") from error
+    with expecting("a whole JPEG image", name), pillow.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        if size is not None and image.size != size:
+            raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels, expected {size[0]} × {size[1]}")
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def decode_all(
@@ -76,7 +73,5 @@ class ImageFiles(Sequence[Image]):
         if isinstance(index, slice):
             return ImageFiles(self.paths[index])
         path = self.paths[index]
-        try:
+        with expecting("a whole JPEG image", path):
             return decode_jpeg(path.read_bytes(), str(path))
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}") from error

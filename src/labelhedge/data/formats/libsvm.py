@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelhedge._optional import optional
-from labelhedge.data._record import DataError
+from labelhedge.data.formats._damage import expecting
 
 CHARACTERS = b"0123456789+-.eE: \t\r\n"
 
@@ -26,7 +26,7 @@ def read_libsvm(path: Path, *, num_features: int, num_rows: int | None = None) -
         DataError: the file is damaged, cut off, or of another size.
     """
     datasets = optional("sklearn.datasets", "data")
-    try:
+    with expecting("a complete LIBSVM file", path):
         with bz2.open(path) if path.suffix == ".bz2" else path.open("rb") as file:
             text = _Text(file)
             with io.BufferedReader(text, 1 << 20) as lines:
@@ -34,14 +34,13 @@ def read_libsvm(path: Path, *, num_features: int, num_rows: int | None = None) -
                     lines, n_features=num_features, dtype=np.float32, zero_based=False
                 )
         text.check_end()
-    except (ValueError, OverflowError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a complete LIBSVM file: {error}") from error
-    if num_rows is not None and len(labels) != num_rows:
-        raise DataError(f"{path} has {len(labels):,} rows, expected {num_rows:,}")
-    whole = labels.astype(np.int64)
-    if not (np.array_equal(whole, labels) and np.isfinite(rows.data).all()):
-        raise DataError(f"{path} has labels that are not whole numbers, or values that are not finite")
-    return rows, whole
+        if num_rows is not None and len(labels) != num_rows:
+            raise ValueError(f"it has {len(labels):,} rows, expected {num_rows:,}")
+        if not np.array_equal(labels, labels.round()) or np.abs(labels).max(initial=0) > 1e9:
+            raise ValueError("it has labels that are not whole numbers, or too large")
+        if not np.isfinite(rows.data).all():
+            raise ValueError("it has values that are not finite")
+    return rows, labels.astype(np.int64)
 
 
 class _Text(io.RawIOBase):

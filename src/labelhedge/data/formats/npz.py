@@ -1,7 +1,6 @@
 """One array out of an npz file, with the shape and type that are expected of it."""
 
 import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from labelhedge.data._record import DataError
+from labelhedge.data.formats._damage import expecting
 
 CHUNK = 1 << 20
 
@@ -21,21 +20,22 @@ def read_npz(path: Path, name: str, *, shape: tuple[int, ...], dtype: str = "uin
     Raises:
         DataError: the file is damaged, cut off, or holds something else.
     """
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            _check_header(member, shape, dtype)
-            array = np.empty(shape, dtype)
-            rest = array.reshape(-1).view(np.uint8)
-            while len(rest):
-                chunk = member.read(min(len(rest), CHUNK))
-                if not chunk:
-                    raise ValueError(f"{len(rest):,} bytes are missing")
-                rest[: len(chunk)] = np.frombuffer(chunk, np.uint8)
-                rest = rest[len(chunk) :]
-            if member.read(1):  # reading on to the end is also what makes zipfile compare the CRC
-                raise ValueError("it goes on after the last element")
-    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not the npz file it should be: {error}") from error
+    with (
+        expecting("the npz file it should be", path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as member,
+    ):
+        _check_header(member, shape, dtype)
+        array = np.empty(shape, dtype)
+        rest = array.reshape(-1).view(np.uint8)
+        while len(rest):
+            chunk = member.read(min(len(rest), CHUNK))
+            if not chunk:
+                raise ValueError(f"{len(rest):,} bytes are missing")
+            rest[: len(chunk)] = np.frombuffer(chunk, np.uint8)
+            rest = rest[len(chunk) :]
+        if member.read(1):  # reading on to the end is also what makes zipfile compare the CRC
+            raise ValueError("it goes on after the last element")
     return array
 
 

@@ -21,14 +21,9 @@ def load_pickle(data: bytes) -> Any:
     """The object, with text of Python 2 as bytes.
 
     Raises:
-        pickle.UnpicklingError: it is damaged, or holds something that it should not.
+        pickle.UnpicklingError: it holds something that it should not; a damaged one can raise other errors too.
     """
-    try:
-        return _resolve(_Unpickler(io.BytesIO(data), encoding="bytes").load())
-    except pickle.UnpicklingError:
-        raise
-    except Exception as error:  # a damaged program can fail in any way
-        raise pickle.UnpicklingError(f"damaged pickle: {error!r}") from error
+    return _resolve(_Unpickler(io.BytesIO(data), encoding="bytes").load())
 
 
 class _Unpickler(pickle._Unpickler):

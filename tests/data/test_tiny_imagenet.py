@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+import labelhedge as lh
+from labelhedge.data import DataError
+from labelhedge.data.formats.jpeg import decode_jpeg
+from tests.data import publishers
+from tests.data.conftest import real_arrays
+
+RNG = np.random.default_rng(0)
+
+
+def jpegs(arrays):
+    ends = np.cumsum(arrays["length"])
+    contents = np.split(arrays["jpeg"], ends[:-1])
+    return [(content.tobytes(), int(label)) for content, label in zip(contents, arrays["y"], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Tiny-ImageNet's files, and how many are for training and testing: all, or a few made up if there are none."""
+    if real := real_arrays("tiny_imagenet_val.npz"):
+        parts = [real_arrays(f"tiny_imagenet_train_{i}.npz") for i in range(4)]
+        train = [pair for part in parts for pair in jpegs(part)]
+        return publishers.tiny_imagenet_files(real["wnids"].tolist(), train, jpegs(real)), (100_000, 10_000)
+    wnids = [f"n{i * 7919 % 100_000_000:08}" for i in range(1, 201)]
+    colour = [
+        (publishers.jpeg(RNG.integers(0, 256, (64, 64, 3), np.uint8)), label) for label in np.repeat(range(200), 2)
+    ]
+    grey = [(publishers.jpeg(RNG.integers(0, 256, (64, 64), np.uint8)), label) for label in range(200)]
+    return publishers.tiny_imagenet_files(wnids, colour, grey), (400, 200)
+
+
+@pytest.fixture
+def few(tiny, published):
+    """The files with two training images and one test image of each class, about."""
+    published("tiny-imagenet", num_train=400, num_test=200)
+    files, _ = tiny
+    rows = files["val/val_annotations.txt"].decode().splitlines(keepends=True)[:200]
+    wanted = {"wnids.txt", "words.txt", *(f"val/images/val_{i}.JPEG" for i in range(200))}
+    wanted |= {name for name in files if name.startswith("train/") and name.endswith(("_0.JPEG", "_1.JPEG"))}
+    return {name: files[name] for name in wanted} | {"val/val_annotations.txt": "".join(rows).encode()}
+
+
+def test_tiny_imagenet(tmp_path, published, tiny, monkeypatch):
+    files, (num_train, num_test) = tiny
+    published("tiny-imagenet", num_train=num_train, num_test=num_test)
+    publishers.write_zip(tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip", files, "tiny-imagenet-200")
+    data = lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    wnids = files["wnids.txt"].decode().split()
+    words = dict(line.split("\t") for line in files["words.txt"].decode().splitlines())
+    assert data.class_names == tuple(words[wnid] for wnid in wnids)
+    assert data.train.inputs.shape == (num_train, 64, 64, 3)
+    assert np.array_equal(data.train.labels, np.repeat(np.arange(200), num_train // 200))
+    for i in RNG.choice(num_train, 50):
+        wnid, number = wnids[i // (num_train // 200)], i % (num_train // 200)
+        expected = decode_jpeg(files[f"train/{wnid}/images/{wnid}_{number}.JPEG"], "")
+        assert np.array_equal(data.train.inputs[i], expected)
+    for i, line in enumerate(files["val/val_annotations.txt"].decode().splitlines()[:50]):
+        name, wnid = line.split("\t")[:2]
+        assert np.array_equal(data.test.inputs[i], decode_jpeg(files[f"val/images/{name}"], ""))
+        assert data.test.labels[i] == wnids.index(wnid)
+
+    monkeypatch.setattr("labelhedge.data.tiny_imagenet.decode_all", None)
+    again = lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert isinstance(again.train.inputs.base, np.memmap)
+    assert np.array_equal(again.test.inputs, data.test.inputs)
+    again.test.inputs[0] = 0  # a copy of that page alone
+    assert lh.data.load("tiny-imagenet", root=tmp_path, download=False).test.inputs[0].any()
+
+
+def test_tiny_imagenet_unpacked(tmp_path, few):
+    folder = publishers.write_folder(tmp_path / "tiny-imagenet" / "tiny-imagenet-200", few)
+    data = lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert (len(data.train), len(data.test)) == (400, 200)
+    name = next(name for name in few if name.endswith("_1.JPEG") and name.startswith("train/"))
+    (folder / name).unlink()
+    (folder / "wnids.txt").touch()
+    with pytest.raises(DataError, match=f"tiny-imagenet-200 is not Tiny-ImageNet as it is published.*{name}"):
+        lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert not [path for path in folder.parent.glob(".derived*") if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("wnids.txt", b"n00000001\n", "do not name 200 classes"),
+        ("wnids.txt", b"../../etc\n" * 200, "do not name 200 classes"),
+        ("words.txt", b"\xff\xfe", "can't decode"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn00000001\n", "does not name the classes of 200 images"),
+        ("val/images/val_3.JPEG", b"\xff\xd8\xff", r"val_3\.JPEG is not a whole JPEG image"),
+        ("val/images/val_3.JPEG", publishers.jpeg(np.zeros((65, 64, 3), np.uint8)), "it has 64 × 65 pixels"),
+        ("val/images/val_3.JPEG", bytes(20_000_000), "has 20,000,000 bytes, too many"),
+    ],
+)
+def test_tiny_imagenet_with_something_else(tmp_path, few, name, content, message):
+    zip_file = tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip"
+    publishers.write_zip(zip_file, few | {name: content}, "tiny-imagenet-200")
+    with pytest.raises(DataError, match=message):
+        lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert not list(zip_file.parent.glob("derived-*"))
+
+
+def test_a_damaged_zip_file(tmp_path, few):
+    path = publishers.write_zip(tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip", few, "tiny-imagenet-200")
+    content = path.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index(few["val/images/val_7.JPEG"]) + 200] ^= 1
+    for damaged, message in ((content[:-100], "not a zip file"), (bytes(flipped), r"Bad CRC-32 .*val_7\.JPEG")):
+        path.write_bytes(damaged)
+        path.with_name(f".{path.name}.verified").unlink(missing_ok=True)
+        with pytest.raises(DataError, match=message):
+            lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+        assert not list(path.parent.glob("derived-*"))
+
+
+def test_a_list_cannot_point_elsewhere(tmp_path, few):
+    wnid = few["wnids.txt"].decode().split()[0]
+    rows = f"../../../secret.JPEG\t{wnid}\n" * 200
+    files = few | {"val/val_annotations.txt": rows.encode()}
+    publishers.write_folder(tmp_path / "tiny-imagenet" / "tiny-imagenet-200", files)
+    with pytest.raises(DataError, match="does not name the classes"):
+        lh.data.load("tiny-imagenet", root=tmp_path, download=False)

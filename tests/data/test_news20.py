@@ -22,9 +22,9 @@ def counts():
         with lzma.open(path) as file:
             news = json.load(file)
         assert tuple(news["cats"]) == GROUPS
-        return CountVectorizer(max_features=3_000).fit_transform(news["train"][:1_000]), np.array(
-            news["y_train"][:1_000]
-        ) + 1
+        some = slice(None, 11_000, 11)
+        words = CountVectorizer(max_features=3_000).fit_transform(news["train"][some])
+        return words, np.array(news["y_train"][some]) + 1
     rng = np.random.default_rng(0)
     rows = sp.csr_matrix(rng.poisson(0.05, (1_000, 3_000)) * (1 + 9 * (rng.random((1_000, 3_000)) < 0.1)))
     return rows, np.arange(1_000) % 20 + 1

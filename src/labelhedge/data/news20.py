@@ -63,7 +63,7 @@ def tf_idf_components(train: Any, test: Any, variance: float = VARIANCE) -> tupl
     mean = np.asarray(train.mean(0)).ravel()
     gram = _centred_products(train, train, mean)
     total = np.trace(gram, dtype=np.float64)
-    values, vectors = optional("scipy.linalg", "data").eigh(gram, overwrite_a=True, check_finite=False)
+    values, vectors = optional("scipy.linalg", "data").eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
     share = np.cumsum(values[::-1], dtype=np.float64) / total
     count = min(int(np.searchsorted(share, variance)) + 1, len(values))
     values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]

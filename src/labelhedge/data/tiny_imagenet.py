@@ -2,9 +2,7 @@
 
 import hashlib
 import re
-import zipfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +10,10 @@ import numpy as np
 from labelhedge.data._record import Dataset, DatasetInfo, Labels, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats._damage import expecting
+from labelhedge.data.formats._decoder import open_source
 from labelhedge.data.formats.jpeg import decode_all
-from labelhedge.data.formats.npz import write_npy
 
 FOLDER = "tiny-imagenet-200"
-LIMIT = 16 << 20  # bytes; its largest file, words.txt, has 2.7 million
-PUBLISHED = "Tiny-ImageNet as it is published"
 Read = Callable[[str], bytes]
 
 
@@ -26,13 +22,12 @@ def read_tiny_imagenet(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     source = store.ensure(info.files[0])
 
     def make(target: Path) -> None:
-        with ExitStack() as stack:
-            with expecting(PUBLISHED, source):
-                read = _reader(source, stack)
-                classes = _class_names(read, info.num_classes)
-                names, labels = _index(read, list(classes), info)
-            blocks = decode_all(read, names, (64, 64), store.progress, "decoding Tiny-ImageNet")
-            write_npy(target / "images.npy", (len(names), 64, 64, 3), blocks)
+        container = source.parent if source.is_dir() else source
+        with expecting("Tiny-ImageNet as it is published", source):
+            read = open_source(container)
+            classes = _class_names(read, info.num_classes)
+            names, labels = _index(read, list(classes), info)
+        decode_all(container, names, (64, 64), target / "images.npy", store.progress, "decoding Tiny-ImageNet")
         np.save(target / "labels.npy", labels)
         (target / "classes.txt").write_text("\n".join(classes.values()), encoding="utf-8")
 
@@ -50,22 +45,6 @@ def _identity(source: Path) -> str:
     return hashlib.sha256(f"{source.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
-def _reader(source: Path, stack: ExitStack) -> Read:
-    """A function that reads a file of the zip file or of the folder, by its path within."""
-    archive = None if source.is_dir() else stack.enter_context(zipfile.ZipFile(source))
-
-    def read(name: str) -> bytes:
-        with expecting(PUBLISHED, source):
-            if archive is None:
-                return (source / name).read_bytes()
-            member = archive.getinfo(f"{FOLDER}/{name}")
-            if member.file_size > LIMIT:
-                raise ValueError(f"{name} has {member.file_size:,} bytes, too many")
-            return archive.read(member)
-
-    return read
-
-
 def _class_names(read: Read, num_classes: int) -> dict[str, str]:
     """The names of the classes by their WordNet id, in the publisher's order."""
     wnids = _lines(read, "wnids.txt")
@@ -79,7 +58,7 @@ def _class_names(read: Read, num_classes: int) -> dict[str, str]:
 def _index(read: Read, wnids: list[str], info: DatasetInfo) -> tuple[list[str], Labels]:
     """The name of every image and its label, those for training first."""
     each = info.num_train // len(wnids)
-    train = [f"train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in wnids for i in range(each)]
+    train = [f"{FOLDER}/train/{wnid}/images/{wnid}_{i}.JPEG" for wnid in wnids for i in range(each)]
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     rows = [line.split("\t") for line in _lines(read, "val/val_annotations.txt")]
     if len(rows) != info.num_test or not all(
@@ -87,11 +66,11 @@ def _index(read: Read, wnids: list[str], info: DatasetInfo) -> tuple[list[str], 
     ):
         raise ValueError(f"val/val_annotations.txt does not name the classes of {info.num_test:,} images")
     labels = [*np.repeat(range(len(wnids)), each), *(label_of[row[1]] for row in rows)]
-    return train + [f"val/images/{row[0]}" for row in rows], np.array(labels, np.int64)
+    return train + [f"{FOLDER}/val/images/{row[0]}" for row in rows], np.array(labels, np.int64)
 
 
 def _lines(read: Read, name: str) -> list[str]:
-    return read(name).decode().splitlines()
+    return read(f"{FOLDER}/{name}").decode().splitlines()
 
 
 TINY_IMAGENET = DatasetInfo(

@@ -1,59 +1,109 @@
-"""JPEG files as arrays."""
+"""JPEG files as arrays: one, or a data set full of them."""
 
-import io
-from collections.abc import Callable, Iterator, Sequence
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from labelhedge._optional import optional
 from labelhedge.data._progress import Progress
+from labelhedge.data._record import DataError
+from labelhedge.data.formats import _decoder
 from labelhedge.data.formats._damage import expecting
 
 Image = NDArray[np.uint8]
-BLOCK = 500  # images that a thread decodes at a time
+MAX_PROCESSES = 16
 
 
-def decode_jpeg(data: bytes, name: str, *, size: tuple[int, int] | None = None) -> Image:
+def decode_jpeg(data: bytes, name: str) -> Image:
     """A colour image, ``(height, width, 3)``; grey ones get three equal channels.
 
     Args:
         data: the JPEG file.
         name: what to call it in an error.
-        size: width and height that it must have, if they are known; compared before anything is decoded.
 
     Raises:
-        DataError: it is not a whole JPEG file, or of another size.
+        DataError: it is not a whole JPEG file.
     """
-    pillow = optional("PIL.Image", "data")
-    with expecting("a whole JPEG image", name), pillow.open(io.BytesIO(data), formats=("JPEG",)) as image:
-        if size is not None and image.size != size:
-            raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels, expected {size[0]} × {size[1]}")
-        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    with expecting("a whole JPEG image", name):
+        pixels, (width, height) = _decoder.decode(optional("PIL.Image", "data"), data, None)
+        return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width, 3)
 
 
 def decode_all(
-    read: Callable[[str], bytes], names: Sequence[str], size: tuple[int, int], progress: Progress, task: str
-) -> Iterator[Image]:
-    """Decode every named image on all cores; blocks ``(n, height, width, 3)``, in the order of the names."""
+    source: Path, names: Sequence[str], size: tuple[int, int], out: Path, progress: Progress, task: str
+) -> None:
+    """Decode many images of one size into an npy file, uint8 ``(N, height, width, 3)``, on all cores.
 
-    def decode(start: int) -> Image:
-        return np.stack([decode_jpeg(read(name), name, size=size) for name in names[start : start + BLOCK]])
+    Plain writes, so that a full disk is an error; with a memory-mapped file it would end the process.
 
-    done = 0
-    progress(task, done, len(names), "images")
-    with ThreadPoolExecutor() as threads:
+    Args:
+        source: the zip file or folder that has them.
+        names: their paths within.
+        size: width and height of each.
+        out: the file to write.
+        progress: is told how many are done.
+        task: what to call it there.
+
+    Raises:
+        DataError: an image is missing, damaged or of another size.
+        OSError: the file cannot be written.
+    """
+    optional("PIL.Image", "data")
+    width, height = size
+    with out.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), height, width, 3)}
+        npy.write_array_header_1_0(file, header)
+        offset = file.tell()
+        file.truncate(offset + len(names) * width * height * 3)
+    count = min(os.cpu_count() or 1, MAX_PROCESSES)
+    cuts = [len(names) * i // count for i in range(count + 1)]
+    lock, done = threading.Lock(), 0
+    processes: list[subprocess.Popen[str]] = []
+
+    def decode(first: int, last: int) -> None:
+        nonlocal done
+        start = offset + first * width * height * 3
+        command = [sys.executable, _decoder.__file__, *map(str, (source, width, height, out, start))]
+        pipe = subprocess.PIPE
+        # A session of its own: Ctrl-C comes to this process alone, which then ends the others.
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", start_new_session=True) as process:
+            processes.append(process)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("".join(f"{name}\n" for name in names[first:last]))
+            process.stdin.close()
+            line = ""
+            for line in process.stdout:
+                if line.strip().isdecimal():
+                    with lock:
+                        done += int(line)
+                        progress(task, done, len(names), "images")
+        if process.returncode:
+            number, _, message = line.strip().partition(" ")
+            if number in (str(errno.ENOSPC), str(errno.EDQUOT)):
+                raise OSError(int(number), os.strerror(int(number)))
+            raise DataError(f"{source} has an image that cannot be used: {message}")
+
+    progress(task, 0, len(names), "images")
+    with ThreadPoolExecutor(count) as threads:
         try:
-            for block in threads.map(decode, range(0, len(names), BLOCK)):
-                done += len(block)
-                progress(task, done, len(names), "images")
-                yield block
-        finally:
-            threads.shutdown(cancel_futures=True)
+            list(threads.map(decode, cuts[:-1], cuts[1:]))
+        except BaseException:
+            for process in processes:
+                process.kill()
+            raise
+    progress(task, len(names), len(names), "images")
 
 
 @dataclass(frozen=True)

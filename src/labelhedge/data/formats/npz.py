@@ -1,7 +1,6 @@
 """One array out of an npz file, with the shape and type that are expected of it."""
 
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,15 +48,3 @@ def _check_header(member: IO[bytes], shape: tuple[int, ...], dtype: str) -> None
         raise ValueError(f"{member.name} holds {found_dtype} of {found_shape}, expected {dtype} of {shape}")
     if fortran_order:
         raise ValueError(f"{member.name} is in Fortran's order")
-
-
-def write_npy(path: Path, shape: tuple[int, ...], blocks: Iterable[NDArray[np.uint8]]) -> None:
-    """Write blocks of rows one after the other as one uint8 array, which is never whole in memory.
-
-    Plain writes, so that a full disk is an error; with a memory-mapped file it would end the process.
-    """
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        npy.write_array_header_1_0(file, header)
-        for block in blocks:
-            file.write(np.ascontiguousarray(block).data)

@@ -1,0 +1,67 @@
+"""Decodes JPEG images out of a zip file or a folder; also a program, of which several run at a time.
+
+    python _decoder.py SOURCE WIDTH HEIGHT OUT OFFSET < names
+
+Several threads are slower than one, for they share the interpreter's lock. The program imports nothing of the package,
+so that it starts in a tenth of a second; and it is a file of its own rather than ``multiprocessing``, which would run
+the script of a user who has no ``if __name__ == "__main__"`` once more in every process.
+
+It writes the pixels of the named images to OUT one after the other from OFFSET on and prints how many after every few.
+If something is wrong, its last line is "errno message" and its exit code 1.
+"""
+
+import io
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LIMIT = 16 << 20  # bytes of a file
+EVERY = 500  # images
+
+
+def open_source(source: Path) -> Callable[[str], bytes]:
+    """A function that reads a file of a zip file or of a folder by its path within."""
+    if source.is_dir():
+        return lambda name: (source / name).read_bytes()
+    archive = zipfile.ZipFile(source)
+
+    def read(name: str) -> bytes:
+        member = archive.getinfo(name)
+        if member.file_size > LIMIT:
+            raise ValueError(f"{name} has {member.file_size:,} bytes, too many")
+        return archive.read(member)
+
+    return read
+
+
+def decode(pillow: Any, data: bytes, size: tuple[int, int] | None) -> tuple[bytes, tuple[int, int]]:
+    """The pixels of a JPEG file, red, green and blue, row by row, and its width and height."""
+    with pillow.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        if size is not None and image.size != size:
+            raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels, expected {size[0]} × {size[1]}")
+        return (image if image.mode == "RGB" else image.convert("RGB")).tobytes(), image.size
+
+
+def main(source: str, width: str, height: str, out: str, offset: str) -> None:
+    """Decode the images that are named on stdin."""
+    import PIL.Image
+
+    name = source
+    try:
+        read = open_source(Path(source))
+        with open(out, "r+b") as file:
+            file.seek(int(offset))
+            for number, line in enumerate(sys.stdin, 1):
+                name = line.rstrip("\n")
+                file.write(decode(PIL.Image, read(name), (int(width), int(height)))[0])
+                if number % EVERY == 0:
+                    print(EVERY, flush=True)
+    except Exception as error:
+        print(getattr(error, "errno", None) or 0, f"{name}: {error or type(error).__name__}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -9,6 +9,7 @@ def optional(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.split(".")[0]:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
             raise
-        raise ImportError(f"{error.name} is not installed; get it with: pip install 'labelhedge[{extra}]'") from error
+        raise ImportError(f"{package} is not installed; get it with: pip install 'labelhedge[{extra}]'") from error

@@ -1,5 +1,7 @@
 import dataclasses
 import hashlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -109,3 +111,18 @@ def test_a_record_whose_parts_do_not_fit_is_refused():
         lh.data.Part(letter.train.inputs, letter.test.labels)
     with pytest.raises(ValueError, match="letter has 26 classes, got 1 names"):
         dataclasses.replace(letter, class_names=("A",))
+
+
+def test_shipped_data_needs_torch_and_numpy_alone():
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['sklearn', 'scipy', 'PIL', 'filelock'])\n"
+        "import labelhedge as lh\n"
+        "print(lh.data.load('vowel'), lh.data.load('letter'))\n"
+        "try: lh.data.load('digits')\n"
+        "except ImportError as error: print(error)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed.splitlines() == [
+        "Dataset('vowel', train=891, test=99) Dataset('letter', train=13500, test=1500)",
+        "sklearn is not installed; get it with: pip install 'labelhedge[data]'",
+    ]

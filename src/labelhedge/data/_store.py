@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,14 @@ def default_root() -> Path:
     """``LABELHEDGE_DATA`` if it is set, else the platform's folder for caches."""
     if chosen := os.environ.get("LABELHEDGE_DATA"):
         return Path(chosen).expanduser().absolute()
-    return Path(optional("platformdirs", "data").user_cache_dir("labelhedge", appauthor=False))
+    home = Path.home()
+    if sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        cache = home / "Library" / "Caches"
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return cache / "labelhedge"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,16 @@ import torch
 import labelhedge as lh
 
 REAL_DATA = Path(__file__).parent.parent / "shared" / "data"
+"""Real files, where somebody has put them beside the checkout; tests make do with small ones of the same format."""
+
+_used: set[str] = set()
+
+
+def real_file(name):
+    """A real file, or None if it is not there."""
+    _used.add(name)
+    path = REAL_DATA / name
+    return path if path.exists() else None
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +26,7 @@ def _names_for_doctests(doctest_namespace):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what needs real files where there are none; all other tests write small files of the same format."""
+    """Leave out what only real files can show where there are none."""
     if not REAL_DATA.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]
         config.hook.pytest_deselected(items=left_out)
@@ -24,7 +34,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_sessionfinish(session):
-    """Where everything must run, a test that was skipped counts as failed."""
+    """Where everything must run, a skipped test counts as failed, and so does a real file that no test has read."""
+    if not os.environ.get("LABELHEDGE_FAIL_ON_SKIP"):
+        return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("LABELHEDGE_FAIL_ON_SKIP") and reporter.stats.get("skipped"):
+    unread = sorted({path.name for path in REAL_DATA.glob("*.*z")} - _used)
+    if unread:
+        reporter.write_line(f"real files that no test read: {', '.join(unread)}", red=True)
+    if unread or reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

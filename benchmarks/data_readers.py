@@ -29,7 +29,7 @@ from tests.data import publishers
 
 
 def peak() -> float:
-    """Most memory that this process has had, in MB; where the system tells it, without that of the process it came from."""
+    """Most memory that this process has had, in MB; on Linux without that of the process it was forked from."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text()).group(1)) / 1024

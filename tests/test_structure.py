@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import labelhedge as lh
-from docs import losses_table
+from docs import readme_tables
 from tests.losses.cases import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -77,9 +77,9 @@ def test_function_class_and_spec_agree(name):
     assert isinstance(module, torch.nn.Module)
 
 
-def test_the_readme_has_the_registrys_table():
-    text = losses_table.README.read_text()
-    assert losses_table.updated(text) == text, "run python docs/losses_table.py"
+def test_the_readme_has_the_tables_of_the_registries():
+    text = readme_tables.README.read_text()
+    assert readme_tables.updated(text) == text, "run python docs/readme_tables.py"
 
 
 def test_every_public_function_is_documented():

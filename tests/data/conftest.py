@@ -3,14 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from conftest import REAL_DATA
+from conftest import real_file
 from labelhedge.data._registry import REGISTRY
 
 
 def real_arrays(name):
-    """The arrays of a real data set that lies beside the checkout, or None."""
-    path = REAL_DATA / name
-    if not path.exists():
+    """The arrays of a real data set, or None if it is not there."""
+    path = real_file(name)
+    if path is None:
         return None
     with np.load(path, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in arrays.files}

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 import labelhedge as lh
-from conftest import REAL_DATA
+from conftest import real_file
 from labelhedge.data._prepare import split_off_test
 from labelhedge.data.news20 import GROUPS, tf_idf_components
 from tests.data.publishers import write_libsvm
@@ -17,8 +17,7 @@ from tests.data.publishers import write_libsvm
 @pytest.fixture(scope="module")
 def counts():
     """Word counts of 1,000 messages of all groups, and their groups from 1 to 20 as LIBSVM counts."""
-    path = REAL_DATA / "news20_raw_text.json.xz"
-    if path.exists():
+    if path := real_file("news20_raw_text.json.xz"):
         with lzma.open(path) as file:
             news = json.load(file)
         assert tuple(news["cats"]) == GROUPS

@@ -33,7 +33,7 @@ KUZUSHIJI_49 = DatasetInfo(
     split="the publisher's",
     preprocessing="none",
     source="https://github.com/rois-codh/kmnist",
-    licence='CC BY-SA 4.0, "KMNIST Dataset" (created by CODH), adapted from "Kuzushiji Dataset" '
+    licence='CC BY-SA 4.0; "KMNIST Dataset" (created by CODH), adapted from "Kuzushiji Dataset" '
     "(created by NIJL and others), doi:10.20676/00000341",
     citation="T. Clanuwat et al., Deep Learning for Classical Japanese Literature, arXiv:1812.01718, 2018",
     read=read_kuzushiji_49,

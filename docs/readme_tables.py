@@ -1,4 +1,4 @@
-"""Render the table of losses from the registry; run it to bring README.md up to date."""
+"""Render the tables of losses and data sets from their registries; run it to bring README.md up to date."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import labelhedge as lh
 
 README = Path(__file__).parent.parent / "README.md"
-START, END = "<!-- losses: made by docs/losses_table.py -->\n", "<!-- end of losses -->\n"
 
 
 def number(value: object) -> str:
@@ -27,10 +26,14 @@ def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def render() -> str:
+def table(columns: list[str], rows: list[str]) -> str:
+    return "\n".join([row(*columns), row(*["---"] * len(columns)), *rows]) + "\n"
+
+
+def losses() -> str:
     columns = ["id", "class", "value for one sample", "parameters (default)", "≥ 0", "bounded", "symmetric"]
     columns += ["top-k consistent", "from"]
-    lines = [row(*columns), row(*["---"] * len(columns))]
+    lines = []
     others = [name for name in lh.losses.names() if name not in lh.losses.PAPER]
     for name in (*lh.losses.PAPER, *others):
         spec = lh.losses.get(name)
@@ -38,13 +41,26 @@ def render() -> str:
         sign, bound = ("yes" if claim else "" for claim in (spec.nonnegative, spec.bounded))
         claims = (sign, bound, symmetric(spec.symmetric_at), spec.consistency, spec.reference)
         lines.append(row(f"`{name}`", f"`{spec.module.__name__}`", spec.math, params, *claims))
-    return "\n".join(lines) + "\n"
+    return table(columns, lines)
+
+
+def data_sets() -> str:
+    rows = []
+    for name in lh.data.names():
+        info = lh.data.info(name)
+        how = "shipped" if not (info.files or info.by_hand) else "by hand" if info.by_hand else "fetched"
+        counts = (f"{info.num_classes:,}", f"{info.num_train:,}", f"{info.num_test:,}")
+        rows.append(row(f"[`{name}`]({info.source})", *counts, info.inputs, how, info.licence.partition(";")[0]))
+    return table(["name", "classes", "train", "test", "inputs", "files", "licence"], rows)
 
 
 def updated(text: str) -> str:
-    before, rest = text.split(START)
-    _, after = rest.split(END)
-    return before + START + render() + END + after
+    for name, render in (("losses", losses), ("data sets", data_sets)):
+        start, end = f"<!-- {name}: made by docs/readme_tables.py -->\n", f"<!-- end of {name} -->\n"
+        before, rest = text.split(start)
+        _, after = rest.split(end)
+        text = before + start + render() + end + after
+    return text
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -28,7 +28,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
         return
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        justify: JustifyMethod = "right" if column in numbers else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column in (columns[0], *numbers))
     for row in rows:
         table.add_row(*row)
     console.print(table)

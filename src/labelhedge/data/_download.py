@@ -6,6 +6,7 @@ import os
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 from labelhedge.data._progress import Progress
@@ -28,12 +29,12 @@ def download(url: str, part: Path, progress: Progress) -> None:
     What is there already counts only if the server still offers the same version: its ETag or date, kept in a file
     beside the part, goes along in the request, and a server that has another sends the whole.
     """
-    failures = 0
+    failures, most = 0, _length(part)
     while True:
-        before = _length(part)
         try:
             return _receive(url, part, progress)
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code not in WORTH_ANOTHER_TRY:
                 raise DataError(f"the server answered {error.code} {error.reason}") from error
             reason = f"the server answered {error.code} {error.reason}"
@@ -53,7 +54,8 @@ def download(url: str, part: Path, progress: Progress) -> None:
             raise DataError(f"cannot write {part}: {error.strerror or error}") from error
         except ValueError as error:  # urllib's word for an address it cannot use
             raise DataError(str(error)) from error
-        failures = 0 if _length(part) > before else failures + 1
+        failures = 0 if _length(part) > most else failures + 1
+        most = max(most, _length(part))
         if failures == ATTEMPTS:
             raise DataError(f"{reason}, {ATTEMPTS} times in a row")
         time.sleep(WAIT * 2 ** max(failures - 1, 0))
@@ -77,8 +79,9 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
             raise
+        error.close()
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return  # it was complete already
         version.unlink()  # begin anew
@@ -95,7 +98,7 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
             if not resumed:
                 _remember_version(version, response.headers)
             progress(part.stem, have, total, "bytes")
-            while chunk := response.read(CHUNK):
+            for chunk in _chunks(response):
                 file.write(chunk)
                 have += len(chunk)
                 if have != total:
@@ -105,6 +108,14 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
         if total is not None and have != total:
             raise _InterruptedError(f"the connection ended after {have:,} of {total:,} bytes")
         progress(part.stem, have, have, "bytes")
+
+
+def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    try:
+        while chunk := response.read1(CHUNK):
+            yield chunk
+    except OSError as error:
+        raise _InterruptedError(str(error)) from error
 
 
 def _remember_version(version: Path, headers: http.client.HTTPMessage) -> None:

@@ -47,6 +47,6 @@ def amount(number: int, unit: str) -> str:
     if unit != "bytes":
         return f"{number:,} {unit}"
     for name, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number >= size:
+        if number >= 0.9995 * size:  # what rounds to it
             return f"{number / size:.3g} {name}"
     return f"{number} bytes"

@@ -75,7 +75,10 @@ class Store:
             if not path.exists():
                 self._fetch(file, path)
             elif not _stamped(path, file):
-                _stamp(path, check(path, file))
+                try:
+                    _stamp(path, check(path, file))
+                except DataError as error:
+                    raise DataError(f"{error}; delete it, and get it anew") from error
         return path
 
     @contextlib.contextmanager
@@ -120,20 +123,21 @@ class Store:
     def _fetch(self, file: RemoteFile, path: Path) -> None:
         url = address(file)
         part = path.with_name(path.name + ".part")
-        resuming = part.exists()
+        attempts = 2 if version_file(part).exists() else 1  # pieces that do not fit together are fetched again, in one
         try:
-            download(url, part, self.progress)
-            try:
-                digest = check(part, file)
-            except DataError:
-                for piece in (part, version_file(part)):
-                    piece.unlink(missing_ok=True)
-                if not resuming:
-                    raise
-                download(url, part, self.progress)  # the pieces did not fit together; this time in one
-                digest = check(part, file)
+            while True:
+                download(url, part, self.progress)
+                try:
+                    digest = check(part, file)
+                    break
+                except DataError:
+                    for piece in (part, version_file(part)):
+                        piece.unlink(missing_ok=True)
+                    attempts -= 1
+                    if not attempts:
+                        raise
         except DataError as error:
-            raise DataError(f"cannot get {url}: {error}. You can fetch it elsewhere and put it at {path}") from error
+            raise DataError(f"cannot get {url} ({error}); fetch it elsewhere and put it at {path}") from error
         part.replace(path)
         version_file(part).unlink(missing_ok=True)
         _stamp(path, digest)
@@ -149,13 +153,16 @@ def check(path: Path, file: RemoteFile) -> str:
     """The checksum of a file, or an error if it is not its publisher's."""
     size = path.stat().st_size
     if file.size is not None and size != file.size:
-        raise DataError(f"{path} has {size:,} bytes, its publisher's {file.size:,}: delete it, and get it anew")
+        raise DataError(f"{path} has {size:,} bytes, its publisher's {file.size:,}")
     algorithm = (file.checksum or "sha256:").partition(":")[0]
-    with path.open("rb") as stream:
-        found = f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
+    try:
+        with path.open("rb") as stream:
+            found = f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     expected = file.checksum or _stamp_of(path)[0]
     if expected and found != expected:
-        raise DataError(f"{path} has the checksum {found}, expected {expected}: delete it, and get it anew")
+        raise DataError(f"{path} has the checksum {found}, expected {expected}")
     return found
 
 

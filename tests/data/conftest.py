@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from conftest import real_file
+from labelhedge.data import Store, _download
 from labelhedge.data._registry import REGISTRY
+from tests.data.fetching import BODY, URL
+from tests.data.server import File, publishing
 
 
 def real_arrays(name):
@@ -25,3 +28,23 @@ def published(monkeypatch):
         monkeypatch.setitem(REGISTRY, name, dataclasses.replace(REGISTRY[name], files=files, **changes))
 
     return adapt
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(_download, "WAIT", 0.001)
+    monkeypatch.setenv("no_proxy", "*")
+    for name in ("LABELHEDGE_DATA", "LABELHEDGE_MIRROR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def publisher():
+    with publishing() as publisher:
+        publisher.files[URL] = File(BODY)
+        yield publisher
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "root")

@@ -92,6 +92,7 @@ def test_tiny_imagenet_unpacked(tmp_path, few):
         ("val/images/val_3.JPEG", publishers.jpeg(np.zeros((65, 64, 3), np.uint8)), "it has 64 × 65 pixels"),
         ("val/images/val_3.JPEG", bytes(20_000_000), "has 20,000,000 bytes, too many"),
     ],
+    ids=["one class", "paths for classes", "no text", "one image", "half an image", "another size", "a huge image"],
 )
 def test_tiny_imagenet_with_something_else(tmp_path, few, name, content, message):
     zip_file = tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip"

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-gpu lint types format bench clean
+.PHONY: help demo test test-gpu lint types format bench bench-data clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -35,6 +35,9 @@ format: $(READY)  ## let ruff rewrite the files
 
 bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
 	$(BIN)/python benchmarks/losses_cpu.py
+
+bench-data: $(READY)  ## time the readers of data against scikit-learn and Pillow
+	PYTHONPATH=. $(BIN)/python benchmarks/data_readers.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -146,6 +146,9 @@ def test_a_damaged_jpeg_is_an_image_or_an_error(data):
 @pytest.mark.parametrize(
     "text",
     [
+        b"1 1:2 #:1\n",
+        b"1 1:1_0\n",
+        b"1 qid:1 1:1\n",
         b"1 1:2\x00 2:3\n",
         b"1 0:2\n",
         b"1 6:2\n",

@@ -87,6 +87,12 @@ def test_transition_never_draws_what_has_no_probability():
     assert not noisy.flipped[50_000:100_000].any()
 
 
+def test_transition_at_the_ends_of_the_draw(monkeypatch):
+    monkeypatch.setattr("labelhedge.noise.models.uniforms", lambda seed, count: np.array([0.0, 1 - 2.0**-53]))
+    tenths = [0.0, *[0.1] * 10, 0.0]  # which sum to a little less than 1
+    assert noise.transition([0, 0], [tenths] * 12).labels.tolist() == [1, 10]
+
+
 @given(rows=st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=4, max_size=4), seed=st.integers(0))
 @settings(max_examples=50, deadline=None)
 def test_transition_takes_any_stochastic_matrix(rows, seed):

@@ -70,7 +70,7 @@ def _wordnet_ids(path: Path) -> list[tuple[int, str]]:
     """ILSVRC2012's number of each class and its WordNet id."""
     with expecting("the table of classes it should be", path):
         table = optional("scipy.io", "data").loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"]
-        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"])) for row in table if row["num_children"] == 0]
+        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"])) for row in table]
 
 
 def _part(found: list[tuple[Path, int]], where: Path) -> Part:

@@ -44,7 +44,10 @@ def read_libsvm(path: Path, *, num_features: int, num_rows: int | None = None) -
 
 
 class _Text(io.RawIOBase):
-    """The file, refusing what LIBSVM's format does not have: scikit-learn's parser stops at a NUL without a word."""
+    """The file, refusing bytes that LIBSVM's files do not have.
+
+    scikit-learn's parser drops what follows a ``#``, one flipped bit away from a 3, and reads ``1_0`` as 10.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file

@@ -106,3 +106,12 @@ def test_an_image_that_is_gone_is_named(tmp_path):
     data.train.inputs.paths[0].unlink()
     with pytest.raises(DataError, match=r"picture 0\.jpg is not a whole JPEG image"):
         data.train.inputs[0]
+
+
+def test_a_class_without_images_is_named(tmp_path):
+    publishers.write_folder(tmp_path / "mini-webvision" / "webvision", webvision_files())
+    write_class_folders(tmp_path)
+    (image,) = (tmp_path / "mini-webvision" / "ILSVRC2012_img_val" / WNIDS[7]).iterdir()
+    image.unlink()
+    with pytest.raises(DataError, match=f"{WNIDS[7]} has no images"):
+        lh.data.load("mini-webvision", root=tmp_path)

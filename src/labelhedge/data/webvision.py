@@ -53,8 +53,10 @@ def _validation(folder: Path, wnids: list[str]) -> Part:
     """ILSVRC12's validation images of the classes, in either of the two layouts."""
     images = folder / IMAGENET
     if (images / wnids[0]).is_dir():
-        found = [(path, label) for label, wnid in enumerate(wnids) for path in sorted((images / wnid).glob("*.JPEG"))]
-        return _part(found, images)
+        of_class = [sorted((images / wnid).glob("*.JPEG")) for wnid in wnids]
+        if not all(of_class):
+            raise DataError(f"{images / wnids[of_class.index([])]} has no images")
+        return _part([(path, label) for label, paths in enumerate(of_class) for path in paths], images)
     truth = folder / DEVKIT / "data" / "ILSVRC2012_validation_ground_truth.txt"
     numbers = _wordnet_ids(folder / DEVKIT / "data" / "meta.mat")
     label_of = {number: wnids.index(wnid) for number, wnid in numbers if wnid in wnids}

@@ -96,7 +96,8 @@ NEWS20 = DatasetInfo(
     num_test=1_594,
     inputs="about 4,000 numbers",
     split=TENTH,
-    preprocessing="62,060 word counts to TF-IDF, then the principal components with 80 % of the variance, both fitted on training rows",
+    preprocessing="62,060 word counts to TF-IDF, then to the principal components with 80 % of the variance, "
+    "both fitted on training rows",
     source="http://qwone.com/~jason/20Newsgroups/",
     licence="none stated",
     citation="K. Lang, NewsWeeder: Learning to Filter Netnews, ICML 1995",

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import labelhedge as lh
 from labelhedge.data import DataError
-from labelhedge.data.formats.jpeg import decode_jpeg
+from labelhedge.data._progress import silent
+from labelhedge.data.formats.jpeg import _run_decoder, decode_all, decode_jpeg
 from tests.data import publishers
 from tests.data.conftest import real_arrays
 
@@ -113,6 +116,44 @@ def test_a_damaged_zip_file(tmp_path, few):
         with pytest.raises(DataError, match=message):
             lh.data.load("tiny-imagenet", root=tmp_path, download=False)
         assert not list(path.parent.glob("derived-*"))
+
+
+def test_a_damaged_image_among_very_many(tmp_path, few):
+    folder = publishers.write_folder(tmp_path / "tiny-imagenet-200", few)
+    names = [f"tiny-imagenet-200/val/images/val_{i % 200}.JPEG" for i in range(20_000)]  # more than a pipe holds
+    (folder / "val/images/val_0.JPEG").write_bytes(b"")
+    with pytest.raises(DataError, match=r"val_0\.JPEG: cannot identify image"):
+        decode_all(tmp_path, names, (64, 64), tmp_path / "out.npy", silent, "")
+
+
+def test_a_full_disk_is_told_from_a_damaged_image(tmp_path, few):
+    publishers.write_folder(tmp_path / "tiny-imagenet-200", few)
+    names = [f"tiny-imagenet-200/val/images/val_{i}.JPEG" for i in range(200)]
+    with pytest.raises(OSError, match="No space left on device"):
+        _run_decoder(tmp_path, names, (64, 64), Path("/dev/full"), 0, [], lambda count: None)
+
+
+def test_a_decoder_that_is_killed_is_an_error(tmp_path, few):
+    publishers.write_folder(tmp_path / "tiny-imagenet-200", few)
+    names = ["tiny-imagenet-200/val/images/val_1.JPEG"] * 100_000
+    (tmp_path / "out").touch()
+    processes = []
+
+    def kill(count):
+        processes[0].kill()
+
+    with pytest.raises(DataError, match="the decoder ended with exit code -9"):
+        _run_decoder(tmp_path, names, (64, 64), tmp_path / "out", 0, processes, kill)
+
+
+def test_progress_ends_once(tmp_path, few):
+    publishers.write_folder(tmp_path / "tiny-imagenet-200", few)
+    told = []
+    names = ["tiny-imagenet-200/val/images/val_1.JPEG"] * 2_000
+    decode_all(tmp_path, names, (64, 64), tmp_path / "o.npy", lambda *report: told.append(report[1]), "")
+    assert told[0] == 0
+    assert told == sorted(set(told))
+    assert told[-1] == 2_000
 
 
 def test_a_list_cannot_point_elsewhere(tmp_path, few):

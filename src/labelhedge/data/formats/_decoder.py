@@ -49,12 +49,12 @@ def main(source: str, width: str, height: str, out: str, offset: str) -> None:
     import PIL.Image
 
     name = source
+    names = sys.stdin.read().splitlines()
     try:
         read = open_source(Path(source))
         with open(out, "r+b") as file:
             file.seek(int(offset))
-            for number, line in enumerate(sys.stdin, 1):
-                name = line.rstrip("\n")
+            for number, name in enumerate(names, 1):
                 file.write(decode(PIL.Image, read(name), (int(width), int(height)))[0])
                 if number % EVERY == 0:
                     print(EVERY, flush=True)

@@ -1,11 +1,12 @@
 """JPEG files as arrays: one, or a data set full of them."""
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,34 +67,22 @@ def decode_all(
         npy.write_array_header_1_0(file, header)
         offset = file.tell()
         file.truncate(offset + len(names) * width * height * 3)
+    lock, done = threading.Lock(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        with lock:
+            done += count
+            if done < len(names):
+                progress(task, done, len(names), "images")
+
     count = min(os.cpu_count() or 1, MAX_PROCESSES)
     cuts = [len(names) * i // count for i in range(count + 1)]
-    lock, done = threading.Lock(), 0
     processes: list[subprocess.Popen[str]] = []
 
     def decode(first: int, last: int) -> None:
-        nonlocal done
         start = offset + first * width * height * 3
-        command = [sys.executable, _decoder.__file__, *map(str, (source, width, height, out, start))]
-        pipe = subprocess.PIPE
-        # A session of its own: Ctrl-C comes to this process alone, which then ends the others.
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", start_new_session=True) as process:
-            processes.append(process)
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("".join(f"{name}\n" for name in names[first:last]))
-            process.stdin.close()
-            line = ""
-            for line in process.stdout:
-                if line.strip().isdecimal():
-                    with lock:
-                        done += int(line)
-                        progress(task, done, len(names), "images")
-        if process.returncode:
-            number, _, message = line.strip().partition(" ")
-            if number in (str(errno.ENOSPC), str(errno.EDQUOT)):
-                raise OSError(int(number), os.strerror(int(number)))
-            raise DataError(f"{source} has an image that cannot be used: {message}")
+        _run_decoder(source, names[first:last], size, out, start, processes, advance)
 
     progress(task, 0, len(names), "images")
     with ThreadPoolExecutor(count) as threads:
@@ -104,6 +93,38 @@ def decode_all(
                 process.kill()
             raise
     progress(task, len(names), len(names), "images")
+
+
+def _run_decoder(
+    source: Path,
+    names: Sequence[str],
+    size: tuple[int, int],
+    out: Path,
+    start: int,
+    processes: list[subprocess.Popen[str]],
+    advance: Callable[[int], None],
+) -> None:
+    """Decode images in a process, which is added to ``processes``, and write them from byte ``start`` on."""
+    command = [sys.executable, _decoder.__file__, *map(str, (source, *size, out, start))]
+    pipe = subprocess.PIPE
+    # A session of its own: Ctrl-C comes to this process alone, which then ends the others.
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", start_new_session=True) as process:
+        processes.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended before it had read them; its exit code tells
+            process.stdin.write("".join(f"{name}\n" for name in names))
+            process.stdin.close()
+        line = ""
+        for line in process.stdout:
+            if line.strip().isdecimal():
+                advance(int(line))
+    if process.returncode:
+        number, _, message = line.strip().partition(" ")
+        if number in (str(errno.ENOSPC), str(errno.EDQUOT)):
+            raise OSError(int(number), os.strerror(int(number)))
+        message = message or f"the decoder ended with exit code {process.returncode}"
+        raise DataError(f"{source} has an image that cannot be used: {message}")
 
 
 @dataclass(frozen=True)

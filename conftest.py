@@ -2,6 +2,7 @@ import math
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -11,6 +12,10 @@ REAL_DATA = Path(__file__).parent.parent / "shared" / "data"
 """Real files, where somebody has put them beside the checkout; tests make do with small ones of the same format."""
 
 _used: set[str] = set()
+
+hypothesis.settings.register_profile("repeatable", derandomize=True, database=None)
+if os.environ.get("LABELHEDGE_FAIL_ON_SKIP"):
+    hypothesis.settings.load_profile("repeatable")  # by hand, each run of a property-based test looks elsewhere
 
 
 def real_file(name):

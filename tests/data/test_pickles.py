@@ -29,16 +29,10 @@ def test_the_file_that_python_2_writes_is_the_one_that_pickle_reads():
     assert np.array_equal(found[b"data"], value[b"data"])
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["u1", "<i8", "<i4"])
-def test_arrays_of_every_protocol(protocol, dtype):
+def test_arrays_of_each_type(dtype):
     array = np.arange(200).astype(dtype)
-    content = pickle.dumps({"a": array}, protocol=protocol)
-    if protocol == 5:
-        with pytest.raises(pickle.UnpicklingError, match="asks for"):  # a newer way of writing arrays, in no such file
-            load_pickle(content)
-    else:
-        assert np.array_equal(load_pickle(content)["a"], array)
+    assert np.array_equal(load_pickle(pickle.dumps({"a": array}, protocol=2))["a"], array)
 
 
 class Runs:
@@ -77,6 +71,8 @@ HOSTILE = {
     "huge memo": b"\x80\x02K\x01r\xff\xff\xff\x7f.",
     "huge string": b"\x80\x02T\xff\xff\xff\x7fabc.",
     "huge frame": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "huge byte array": b"\x80\x05\x96\xff\xff\xff\xff\x03\x00\x00\x00.",
+    "newer protocol": pickle.dumps({"a": np.zeros(3, np.uint8)}, protocol=4),
     "huge number": b"\x80\x02\x8b\xff\xff\xff\x7f.",
     "shape": python_2_pickle({b"a": np.zeros((2, 3), np.uint8)}).replace(b"J\x03\x00\x00\x00", b"J\xff\xff\xff\x7f"),
     "nothing": b"",

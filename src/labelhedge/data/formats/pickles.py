@@ -1,19 +1,28 @@
 """Pickles that hold dictionaries of lists, strings and NumPy arrays, and may hold nothing else.
 
-A pickle is a program, and loading one runs it. This loader gives it four names, those by which NumPy's arrays are
-written, and behind them are stand-ins of our own: a program that asks for another name, or calls one of these with
-anything but a plain array's description, ends the reading. The interpreter is Python's own one in Python, because the
-one in C reserves memory as the program says.
+A pickle is a program, and loading one runs it. This loader knows the instructions of protocol 2 that such files have,
+and four names, those by which NumPy's arrays are written. Behind the names are stand-ins of our own: a program that asks
+for another name, or calls one of these with anything but a plain array's description, ends the reading. The interpreter
+is Python's own one in Python, because the one in C reserves memory as the program says.
 """
 
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+INSTRUCTIONS = (
+    *(pickle.PROTO, pickle.STOP, pickle.MARK, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
+    *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1),
+    *(pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.BINUNICODE),
+    *(pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS, pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.BINPUT, pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET),
+    *(pickle.GLOBAL, pickle.REDUCE, pickle.BUILD),
+)
 DTYPES = {("u1", "|"), ("i8", "<"), ("i4", "<")}
 
 
@@ -27,6 +36,8 @@ def load_pickle(data: bytes) -> Any:
 
 
 class _Unpickler(pickle._Unpickler):
+    dispatch: ClassVar = {code[0]: pickle._Unpickler.dispatch[code[0]] for code in INSTRUCTIONS}
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return ADMITTED[module, name]

@@ -40,4 +40,4 @@ bench-data: $(READY)  ## time the readers of data against scikit-learn and Pillo
 	PYTHONPATH=. $(BIN)/python benchmarks/data_readers.py
 
 clean:  ## remove the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,9 +1,9 @@
 """Pickles that hold dictionaries of lists, strings and NumPy arrays, and may hold nothing else.
 
 A pickle is a program, and loading one runs it. This loader knows the instructions of protocol 2 that such files have,
-and four names, those by which NumPy's arrays are written. Behind the names are stand-ins of our own: a program that asks
-for another name, or calls one of these with anything but a plain array's description, ends the reading. The interpreter
-is Python's own one in Python, because the one in C reserves memory as the program says.
+and four names, those by which NumPy's arrays are written. Behind the names are stand-ins of our own: a program that
+asks for another name, or calls one of these with anything but a plain array's description, ends the reading. The
+interpreter is Python's own one in Python, because the one in C reserves memory as the program says.
 """
 
 import io

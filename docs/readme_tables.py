@@ -48,7 +48,7 @@ def data_sets() -> str:
     rows = []
     for name in lh.data.names():
         info = lh.data.info(name)
-        how = "shipped" if not (info.files or info.by_hand) else "by hand" if info.by_hand else "fetched"
+        how = "shipped" if info.shipped else "by hand" if info.by_hand else "fetched"
         counts = (f"{info.num_classes:,}", f"{info.num_train:,}", f"{info.num_test:,}")
         rows.append(row(f"[`{name}`]({info.source})", *counts, info.inputs, how, info.licence.partition(";")[0]))
     return table(["name", "classes", "train", "test", "inputs", "files", "licence"], rows)

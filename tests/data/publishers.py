@@ -29,6 +29,13 @@ def write_libsvm(path, rows, labels):
     return path
 
 
+def rows_like_aloi():
+    """108,000 rows of 1,000 classes, as sparse and as small as ALOI's."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(1, 10, (108_000, 128), dtype=np.uint8) * (rng.random((108_000, 128)) < 0.24)
+    return rows, np.repeat(np.arange(1000), 108)
+
+
 def write_npz(path, array):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, array)
@@ -141,6 +148,12 @@ def jpeg(pixels):
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "JPEG", quality=90)
     return out.getvalue()
+
+
+def labelled_jpegs(arrays):
+    """(JPEG, label) from arrays that have all files end to end, their lengths and the labels."""
+    contents = np.split(arrays["jpeg"], np.cumsum(arrays["length"])[:-1])
+    return [(content.tobytes(), int(label)) for content, label in zip(contents, arrays["y"], strict=True)]
 
 
 def tiny_imagenet_files(wnids, train, val):

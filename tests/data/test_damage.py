@@ -71,7 +71,9 @@ def assert_clear_error_or_right_data(path, content, read, expected):
     try:
         found = read(path)
     except DataError as error:
-        assert str(path) in str(error)  # noqa: PT017
+        found, message = None, str(error)
+    if found is None:
+        assert str(path) in message
     else:
         assert found == expected
 
@@ -138,9 +140,10 @@ def test_a_damaged_jpeg_is_an_image_or_an_error(data):
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        assert decode_jpeg(bytes(content), "a.jpg").ndim == 3
+        image = decode_jpeg(bytes(content), "a.jpg")
     except DataError as error:
-        assert "a.jpg" in str(error)  # noqa: PT017
+        image, message = None, str(error)
+    assert "a.jpg" in message if image is None else image.ndim == 3
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,12 @@ def test_the_root_is_otherwise_the_folder_for_caches(monkeypatch, tmp_path, plat
     assert default_root() == tmp_path / folder
 
 
-def test_derived_is_made_once(store):
+@pytest.fixture
+def source(store):
+    return put(store, BODY)
+
+
+def test_derived_is_made_once(store, source):
     made = []
 
     def make(folder):
@@ -297,14 +302,23 @@ def test_derived_is_made_once(store):
         (folder / "file").write_text("whole")
 
     for _ in range(2):
-        folder = store.derived("set", "pca", make)
+        folder = store.derived("set", "pca", source, make)
         assert (folder / "file").read_text() == "whole"
-    assert folder == store.root / "set" / "derived-pca"
+    assert folder.parent == store.folder("set")
     assert len(made) == 1
-    assert store.derived("set", "other", make) != folder
+    assert store.derived("set", "other", source, make) != folder
 
 
-def test_derived_is_made_once_by_those_who_come_together(store):
+def test_derived_is_made_anew_for_another_file(store, source):
+    def make(folder):
+        (folder / "size").write_text(str(source.stat().st_size))
+
+    store.derived("set", "pca", source, make)
+    put(store, OTHER)
+    assert (store.derived("set", "pca", source, make) / "size").read_text() == str(len(OTHER))
+
+
+def test_derived_is_made_once_by_those_who_come_together(store, source):
     made = []
     begun, waiting = threading.Event(), threading.Event()
 
@@ -315,10 +329,10 @@ def test_derived_is_made_once_by_those_who_come_together(store):
         (folder / "file").write_text("whole")
 
     second = Store(store.root, progress=lambda task, *_: waiting.set() if task.startswith("waiting") else None)
-    first = threading.Thread(target=store.derived, args=("set", "pca", make))
+    first = threading.Thread(target=store.derived, args=("set", "pca", source, make))
     first.start()
     assert begun.wait(10)
-    folder = second.derived("set", "pca", make)
+    folder = second.derived("set", "pca", source, make)
     first.join()
     assert waiting.is_set()
     assert (folder / "file").read_text() == "whole"
@@ -333,14 +347,15 @@ def test_derived_is_made_once_by_those_who_come_together(store):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), DataError),
     ],
 )
-def test_derived_leaves_nothing_behind_when_it_fails(store, raised, expected):
+def test_derived_leaves_nothing_behind_when_it_fails(store, source, raised, expected):
     def make(folder):
         (folder / "file").write_text("half")
         raise raised
 
     with pytest.raises(expected) as error:
-        store.derived("set", "pca", make)
-    assert [path.name for path in store.folder("set").iterdir()] in ([], [".derived-pca.lock"])
+        store.derived("set", "pca", source, make)
+    left = [path.name for path in store.folder("set").iterdir() if path != source]
+    assert all(name.endswith(".lock") for name in left)
     if expected is DataError:
         assert str(error.value) == f"cannot write in {store.folder('set')}: No space left on device"
-    assert list(store.derived("set", "pca", lambda folder: None).iterdir()) == []
+    assert list(store.derived("set", "pca", source, lambda folder: None).iterdir()) == []

@@ -11,7 +11,7 @@ from labelhedge.data import tabular
 from labelhedge.data._prepare import scale_to_unit_interval, split_off_test
 from labelhedge.data.formats.libsvm import read_libsvm
 from tests.data.conftest import real_arrays
-from tests.data.publishers import write_libsvm
+from tests.data.publishers import rows_like_aloi, write_libsvm
 
 
 def aloi():
@@ -20,9 +20,7 @@ def aloi():
         return np.concatenate([arrays["X_train"], arrays["X_test"]]), np.concatenate(
             [arrays["y_train"], arrays["y_test"]]
         )
-    rng = np.random.default_rng(0)
-    rows = rng.integers(1, 10, (108_000, 128), dtype=np.uint8) * (rng.random((108_000, 128)) < 0.24)
-    return rows, np.repeat(np.arange(1000), 108)
+    return rows_like_aloi()
 
 
 @pytest.mark.parametrize("name", ["vowel", "letter", "digits"])

@@ -13,19 +13,14 @@ from tests.data.conftest import real_arrays
 RNG = np.random.default_rng(0)
 
 
-def jpegs(arrays):
-    ends = np.cumsum(arrays["length"])
-    contents = np.split(arrays["jpeg"], ends[:-1])
-    return [(content.tobytes(), int(label)) for content, label in zip(contents, arrays["y"], strict=True)]
-
-
 @pytest.fixture(scope="module")
 def tiny():
     """Tiny-ImageNet's files, and how many are for training and testing: all, or a few made up if there are none."""
     if real := real_arrays("tiny_imagenet_val.npz"):
         parts = [real_arrays(f"tiny_imagenet_train_{i}.npz") for i in range(4)]
-        train = [pair for part in parts for pair in jpegs(part)]
-        return publishers.tiny_imagenet_files(real["wnids"].tolist(), train, jpegs(real)), (100_000, 10_000)
+        train = [pair for part in parts for pair in publishers.labelled_jpegs(part)]
+        val = publishers.labelled_jpegs(real)
+        return publishers.tiny_imagenet_files(real["wnids"].tolist(), train, val), (100_000, 10_000)
     wnids = [f"n{i * 7919 % 100_000_000:08}" for i in range(1, 201)]
     colour = [
         (publishers.jpeg(RNG.integers(0, 256, (64, 64, 3), np.uint8)), label) for label in np.repeat(range(200), 2)
@@ -116,6 +111,26 @@ def test_a_damaged_zip_file(tmp_path, few):
         with pytest.raises(DataError, match=message):
             lh.data.load("tiny-imagenet", root=tmp_path, download=False)
         assert not list(path.parent.glob("derived-*"))
+
+
+def test_a_zip_file_damaged_anywhere(tmp_path, few):
+    path = publishers.write_zip(tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip", few, "tiny-imagenet-200")
+    content = path.read_bytes()
+    whole = lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    for i, place in enumerate(RNG.choice(len(content), 24)):
+        flipped = content[:place] + bytes([content[place] ^ 1 << i % 8]) + content[place + 1 :]
+        path.write_bytes(content[:place] if i % 4 == 0 else flipped)
+        path.with_name(f".{path.name}.verified").unlink(missing_ok=True)
+        try:
+            found = lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+        except DataError as error:
+            found, message = None, str(error)
+        if found is None:
+            assert "tiny-imagenet-200.zip" in message
+        else:
+            assert np.array_equal(found.train.inputs, whole.train.inputs)
+            assert np.array_equal(found.test.inputs, whole.test.inputs)
+            assert np.array_equal(found.test.labels, whole.test.labels)
 
 
 def test_a_damaged_image_among_very_many(tmp_path, few):

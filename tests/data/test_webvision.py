@@ -1,12 +1,17 @@
+import dataclasses
+import hashlib
+import io
+
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 import labelhedge as lh
-from labelhedge.data import DataError
+from labelhedge.data import DataError, webvision
 from tests.data import publishers
 
 WNIDS = [f"n{1440764 + 13 * i:08}" for i in range(1000)]
+NUMBER = {wnid: (i * 31 + 5) % 1000 + 1 for i, wnid in enumerate(WNIDS)}
 
 
 def webvision_files():
@@ -33,25 +38,47 @@ def write_class_folders(root):
         publishers.write_folder(folder / wnid, {f"ILSVRC2012_val_{i:08}.JPEG": content})
 
 
-def write_flat_with_devkit(root):
-    folder = root / "mini-webvision"
-    number = {wnid: (i * 31 + 5) % 1000 + 1 for i, wnid in enumerate(WNIDS)}
-    files = {f"ILSVRC2012_val_{i:08}.JPEG": content for i, (_, content) in enumerate(validation_images(), 1)}
-    publishers.write_folder(folder / "ILSVRC2012_img_val", files)
-    truth = "".join(f"{number[wnid]}\n" for wnid, _ in validation_images())
-    publishers.write_folder(
-        folder / "ILSVRC2012_devkit_t12", {"data/ILSVRC2012_validation_ground_truth.txt": truth.encode()}
-    )
+@pytest.fixture(scope="module")
+def devkit(tmp_path_factory):
+    """The bytes of a development kit."""
     fields = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("gloss", "O"), ("num_children", "O")]
-    leaves = [(number[wnid], wnid, "thing", "a thing", 0) for wnid in WNIDS]
+    leaves = [(NUMBER[wnid], wnid, "thing", "a thing", 0) for wnid in WNIDS]
     synsets = np.array([*leaves, (1001, "n00000001", "things", "many", 3)], fields)
-    savemat(folder / "ILSVRC2012_devkit_t12" / "data" / "meta.mat", {"synsets": synsets[:, None]})
+    table = io.BytesIO()
+    savemat(table, {"synsets": synsets[:, None]})
+    truth = "".join(f"{NUMBER[wnid]}\n" for wnid, _ in validation_images())
+    folder = "ILSVRC2012_devkit_t12/data"
+    members = {
+        f"{folder}/meta.mat": table.getvalue(),
+        f"{folder}/ILSVRC2012_validation_ground_truth.txt": truth.encode(),
+    }
+    return publishers.write_tar_gz(tmp_path_factory.mktemp("kit") / "kit.tar.gz", members).read_bytes()
 
 
-@pytest.mark.parametrize("write", [write_class_folders, write_flat_with_devkit])
-def test_mini_webvision(tmp_path, write):
+@pytest.fixture
+def flat(devkit, monkeypatch):
+    """Write all images into one folder and the kit beside it, whose checksum is then the one that is known."""
+
+    def write(root):
+        checksum = f"sha256:{hashlib.sha256(devkit).hexdigest()}"
+        monkeypatch.setattr(webvision, "DEVKIT", dataclasses.replace(webvision.DEVKIT, checksum=checksum))
+        files = {f"ILSVRC2012_val_{i:08}.JPEG": content for i, (_, content) in enumerate(validation_images(), 1)}
+        folder = root / "mini-webvision"
+        publishers.write_folder(folder / "ILSVRC2012_img_val", files)
+        (folder / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(devkit)
+        return folder / "ILSVRC2012_devkit_t12.tar.gz"
+
+    return write
+
+
+@pytest.fixture(params=["class folders", "flat"])
+def layout(request, flat):
+    return flat if request.param == "flat" else write_class_folders
+
+
+def test_mini_webvision(tmp_path, layout):
     publishers.write_folder(tmp_path / "mini-webvision" / "webvision", webvision_files())
-    write(tmp_path)
+    layout(tmp_path)
     data = lh.data.load("mini-webvision", root=tmp_path)
     assert data.train.labels.tolist() == [0, 0, 49, 49]
     assert data.train.inputs[3].shape == (20, 30, 3)
@@ -87,16 +114,49 @@ def test_mini_webvision_with_something_else(tmp_path, name, content, message):
         lh.data.load("mini-webvision", root=tmp_path)
 
 
-def test_ilsvrc_with_missing_images_or_a_damaged_table(tmp_path):
+def test_ilsvrc_with_a_missing_image(tmp_path, flat):
     publishers.write_folder(tmp_path / "mini-webvision" / "webvision", webvision_files())
-    write_flat_with_devkit(tmp_path)
-    folder = tmp_path / "mini-webvision"
-    (folder / "ILSVRC2012_img_val" / "ILSVRC2012_val_00000007.JPEG").unlink()
+    flat(tmp_path)
+    (tmp_path / "mini-webvision" / "ILSVRC2012_img_val" / "ILSVRC2012_val_00000007.JPEG").unlink()
     with pytest.raises(DataError, match=r"has 999 images, .* is for 1,000"):
         lh.data.load("mini-webvision", root=tmp_path)
-    (folder / "ILSVRC2012_devkit_t12" / "data" / "meta.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(200))
-    with pytest.raises(DataError, match=r"meta\.mat is not the table of classes it should be"):
+
+
+@pytest.mark.parametrize("member", ["meta.mat", "ILSVRC2012_validation_ground_truth.txt"])
+def test_a_development_kit_with_something_else(tmp_path, flat, monkeypatch, member):
+    publishers.write_folder(tmp_path / "mini-webvision" / "webvision", webvision_files())
+    kit = flat(tmp_path)
+    monkeypatch.setattr(webvision, "DEVKIT", dataclasses.replace(webvision.DEVKIT, checksum=None))
+    publishers.write_tar_gz(kit, {f"ILSVRC2012_devkit_t12/data/{member}": b"nothing"})
+    with pytest.raises(DataError, match="is not the development kit it should be: it has no"):
         lh.data.load("mini-webvision", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "webvision/info/synsets.txt",
+        "webvision/info/train_filelist_google.txt",
+        "ILSVRC2012_devkit_t12.tar.gz",
+    ],
+)
+def test_a_list_damaged_anywhere(tmp_path, flat, name):
+    """Text has no checksum: what can be asked is an error, or images and labels of the 50 classes."""
+    publishers.write_folder(tmp_path / "mini-webvision" / "webvision", webvision_files())
+    flat(tmp_path)
+    path = tmp_path / "mini-webvision" / name
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for i, place in enumerate(rng.choice(len(content), 60)):
+        flipped = content[:place] + bytes([content[place] ^ 1 << i % 8]) + content[place + 1 :]
+        path.write_bytes(content[:place] if i % 4 == 0 else flipped)
+        try:
+            data = lh.data.load("mini-webvision", root=tmp_path)
+        except DataError:
+            continue
+        assert set(data.train.labels) <= set(range(50))
+        assert set(data.test.labels) == set(range(50))
+        assert len(data.class_names) == 50
 
 
 def test_an_image_that_is_gone_is_named(tmp_path):
@@ -113,5 +173,5 @@ def test_a_class_without_images_is_named(tmp_path):
     write_class_folders(tmp_path)
     (image,) = (tmp_path / "mini-webvision" / "ILSVRC2012_img_val" / WNIDS[7]).iterdir()
     image.unlink()
-    with pytest.raises(DataError, match=f"{WNIDS[7]} has no images"):
+    with pytest.raises(DataError, match=f"ILSVRC2012_img_val has no images of the class {WNIDS[7]}"):
         lh.data.load("mini-webvision", root=tmp_path)

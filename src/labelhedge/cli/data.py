@@ -21,15 +21,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _state(info: data.DatasetInfo, store: data.Store) -> str:
-    if not (info.files or info.by_hand):
+    if info.shipped:
         return "shipped"
     if store.has(info):
         return "here"
     if info.by_hand:
         return "by hand"
-    missing = [file for file in info.files if not store.path(file).exists()]
-    sizes = [file.size for file in missing]
-    known = sum(size for size in sizes if size)
+    known = sum(file.size or 0 for file in info.files if not store.path(file).exists())
     return "to get" + (f", {amount(known, 'bytes')}" if known else "")
 
 
@@ -106,7 +104,7 @@ def get(
     for path in paths:
         typer.echo(path)
     for name in names:
-        if not (data.info(name).files or data.info(name).by_hand):
+        if data.info(name).shipped:
             typer.echo(f"{name} is shipped: there is nothing to fetch", err=True)
 
 

@@ -135,3 +135,8 @@ class DatasetInfo:
     files: tuple[RemoteFile, ...] = ()
     by_hand: str = ""
     folders: tuple[str, ...] = ()
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it comes with the package, or with scikit-learn."""
+        return not (self.files or self.by_hand)

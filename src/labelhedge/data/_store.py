@@ -103,9 +103,17 @@ class Store:
         finally:
             lock.release()
 
-    def derived(self, name: str, key: str, make: Callable[[Path], None]) -> Path:
-        """A folder of what ``make`` computed from the files of a data set: made once, and there whole or not at all."""
-        target = self.folder(name) / f"derived-{key}"
+    def derived(self, name: str, what: str, source: Path, make: Callable[[Path], None]) -> Path:
+        """A folder of what ``make`` computed for a data set: made once, and there whole or not at all.
+
+        Args:
+            name: the data set.
+            what: a name for what is made.
+            source: the file it is made from; one of another size or date gets a folder of its own.
+            make: fills the folder that it is given.
+        """
+        stat = source.stat()
+        target = self.folder(name) / f"derived-{what}-{stat.st_size}-{stat.st_mtime_ns}"
         if target.is_dir():
             return target
         with self.locked(target):

@@ -14,7 +14,6 @@ from labelhedge.data.formats.libsvm import read_libsvm
 from labelhedge.data.tabular import LIBSVM, count_from_zero
 
 VARIANCE = 0.8
-BLOCK = 1024  # rows of a product computed at once
 GROUPS = (
     *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
     *("comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles"),
@@ -38,8 +37,7 @@ def read_news20(info: DatasetInfo, store: Store, seed: int) -> Dataset:
             np.save(folder / f"{name}.npy", rows)
         store.progress(task, 1, 1, "")
 
-    stat = path.stat()
-    folder = store.derived("news20", f"pca-seed{seed}-{stat.st_size}-{stat.st_mtime_ns}", make)
+    folder = store.derived("news20", f"pca-seed{seed}", path, make)
     inputs = [np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("train", "test")]
     return Dataset(info, Part(inputs[0], labels[train]), Part(inputs[1], labels[test]), GROUPS)
 
@@ -79,9 +77,7 @@ def tf_idf_components(train: Any, test: Any, variance: float = VARIANCE) -> tupl
 
 def _centred_products(a: Any, b: Any, mean: NDArray[Any]) -> NDArray[np.float32]:
     """(a - mean)(b - mean)ᵀ, from the sparse product."""
-    products = np.empty((a.shape[0], b.shape[0]), np.float32)
-    for block in (slice(start, start + BLOCK) for start in range(0, len(products), BLOCK)):
-        products[block] = (a[block] @ b.T).toarray()
+    products: NDArray[np.float32] = (a @ b.T).toarray()
     products -= (a @ mean)[:, None]
     products -= (b @ mean)[None, :]
     products += mean @ mean

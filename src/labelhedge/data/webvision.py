@@ -1,20 +1,28 @@
 """Mini-WebVision: the first 50 classes of WebVision 1.0's Google images, tested on ILSVRC12's validation images."""
 
+import io
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from labelhedge._optional import optional
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, Part
+from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.jpeg import ImageFiles
+from labelhedge.data.formats.tar import read_members
 
-WEBVISION, IMAGENET, DEVKIT = "webvision", "ILSVRC2012_img_val", "ILSVRC2012_devkit_t12"
+WEBVISION, IMAGENET = "webvision", "ILSVRC2012_img_val"
+DEVKIT = RemoteFile(
+    "mini-webvision",
+    "ILSVRC2012_devkit_t12.tar.gz",
+    "https://image-net.org/data/ILSVRC/2012/ILSVRC2012_devkit_t12.tar.gz",
+    "sha256:b59243268c0d266621fd587d2018f69e906fb22875aca0e295b48cafaa927953",
+)
 BY_HAND = (
     f"WebVision 1.0's google_resized_256.tar and info.tar unpacked into the folder {WEBVISION} (so that it has google/ "
     f"and info/), and ILSVRC2012_img_val.tar unpacked into {IMAGENET}: either one folder for each WordNet id, or all "
-    f"images in it and ILSVRC2012_devkit_t12.tar.gz unpacked beside it as {DEVKIT}"
+    f"images in it and {DEVKIT.name} beside it"
 )
 
 
@@ -27,7 +35,7 @@ def read_mini_webvision(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     if len(synsets) < info.num_classes:
         raise DataError(f"{folder / WEBVISION}/info/synsets.txt has {len(synsets)} classes, too few")
     train = _listed(folder / WEBVISION, "info/train_filelist_google.txt", info.num_classes)
-    test = _validation(folder, [wnid for wnid, _, _ in synsets])
+    test = _validation(store, folder / IMAGENET, [wnid for wnid, _, _ in synsets])
     return Dataset(info, train, test, tuple(words or wnid for wnid, _, words in synsets))
 
 
@@ -49,30 +57,34 @@ def _listed(folder: Path, name: str, num_classes: int) -> Part:
     return _part(found, folder / name)
 
 
-def _validation(folder: Path, wnids: list[str]) -> Part:
+def _validation(store: Store, images: Path, wnids: list[str]) -> Part:
     """ILSVRC12's validation images of the classes, in either of the two layouts."""
-    images = folder / IMAGENET
     if (images / wnids[0]).is_dir():
-        of_class = [sorted((images / wnid).glob("*.JPEG")) for wnid in wnids]
-        if not all(of_class):
-            raise DataError(f"{images / wnids[of_class.index([])]} has no images")
-        return _part([(path, label) for label, paths in enumerate(of_class) for path in paths], images)
-    truth = folder / DEVKIT / "data" / "ILSVRC2012_validation_ground_truth.txt"
-    numbers = _wordnet_ids(folder / DEVKIT / "data" / "meta.mat")
-    label_of = {number: wnids.index(wnid) for number, wnid in numbers if wnid in wnids}
-    answers = _lines(truth)
+        found = [(path, label) for label, wnid in enumerate(wnids) for path in sorted((images / wnid).glob("*.JPEG"))]
+    else:
+        found = _by_devkit(images, store.ensure(DEVKIT), wnids)
+    if missing := set(range(len(wnids))) - {label for _, label in found}:
+        raise DataError(f"{images} has no images of the class {wnids[min(missing)]}")
+    return _part(found, images)
+
+
+def _by_devkit(images: Path, devkit: Path, wnids: list[str]) -> list[tuple[Path, int]]:
+    """The images of the classes in a folder that has all 50,000, whose classes the development kit lists.
+
+    SciPy's reader of MATLAB's files can end the process on a damaged one; this one has passed its checksum.
+    """
+    folder = f"{DEVKIT.name.removesuffix('.tar.gz')}/data"
+    table, truth = f"{folder}/meta.mat", f"{folder}/ILSVRC2012_validation_ground_truth.txt"
+    with expecting("the development kit it should be", devkit):
+        members = read_members(devkit, {table: 16 << 20, truth: 1 << 20})
+        synsets = optional("scipy.io", "data").loadmat(io.BytesIO(members[table]), squeeze_me=True)["synsets"]
+        number_of = {str(row["WNID"]): int(row["ILSVRC2012_ID"]) for row in synsets}
+        label_of = {number_of[wnid]: label for label, wnid in enumerate(wnids)}
+        answers = [int(line) for line in members[truth].split()]
     paths = sorted(images.glob("ILSVRC2012_val_*.JPEG"))
-    if len(paths) != len(answers) or not all(line.strip().isdecimal() for line in answers):
-        raise DataError(f"{images} has {len(paths):,} images, {truth} is for {len(answers):,}")
-    numbered = zip(paths, map(int, answers), strict=True)
-    return _part([(path, label_of[number]) for path, number in numbered if number in label_of], images)
-
-
-def _wordnet_ids(path: Path) -> list[tuple[int, str]]:
-    """ILSVRC2012's number of each class and its WordNet id."""
-    with expecting("the table of classes it should be", path):
-        table = optional("scipy.io", "data").loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"]
-        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"])) for row in table]
+    if len(paths) != len(answers):
+        raise DataError(f"{images} has {len(paths):,} images, {devkit} is for {len(answers):,}")
+    return [(path, label_of[number]) for path, number in zip(paths, answers, strict=True) if number in label_of]
 
 
 def _part(found: list[tuple[Path, int]], where: Path) -> Part:

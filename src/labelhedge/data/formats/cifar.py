@@ -1,7 +1,5 @@
 """The CIFAR archives: pickles in a tar file, compressed by gzip. Nothing is extracted to the disk."""
 
-import gzip
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from labelhedge.data._record import Labels
 from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.pickles import load_pickle
+from labelhedge.data.formats.tar import read_members
 
 PIXELS = 3 * 32 * 32
 
@@ -33,35 +32,10 @@ def read_cifar(
     """
     limits = {name: count * (PIXELS + 100) + 100_000 for name, count in batches.items()} | {meta: 100_000}
     with expecting("the CIFAR archive it should be", path):
-        found = {name: load_pickle(data) for name, data in _members(path, limits).items()}
+        found = {name: load_pickle(data) for name, data in read_members(path, limits).items()}
         names = tuple(name.decode() for name in found[meta][names_key])
         parts = {name: _batch(found[name], count, label_key, len(names)) for name, count in batches.items()}
     return parts, names
-
-
-def _members(path: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
-    """The bytes of some members, none larger than its limit."""
-    found = {}
-    with gzip.open(path) as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                if member.name in limits and member.isfile():
-                    if member.size > limits[member.name]:
-                        raise ValueError(f"{member.name} has {member.size:,} bytes, too many")
-                    content = archive.extractfile(member)
-                    assert content is not None  # it is a file
-                    found[member.name] = content.read()
-        _drain(stream)
-    for name in limits:
-        if name not in found:
-            raise ValueError(f"it has no {name}")
-    return found
-
-
-def _drain(stream: gzip.GzipFile) -> None:
-    """Read to the end, where gzip has its checksum."""
-    while stream.read(1 << 20):
-        pass
 
 
 def _batch(batch: Any, count: int, label_key: bytes, num_classes: int) -> tuple[NDArray[np.uint8], Labels]:

@@ -2,6 +2,7 @@
 
 from labelhedge.losses._apply import Common
 from labelhedge.losses._module import Loss
+from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, create, get, names
 from labelhedge.losses.aldr import ALDRKLLoss
 from labelhedge.losses.bounded import AGCELoss, AULLoss, JSLoss, RLLLoss
@@ -45,6 +46,7 @@ __all__ = [
     "NCELoss",
     "NCERCELoss",
     "PAPER",
+    "PerSampleLoss",
     "RCELoss",
     "RLLLoss",
     "SCELoss",

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labelhedge.losses._apply import Batch, Common, prepare
+from labelhedge.losses._apply import Batch, Common, Number, prepare
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import is_free_to_read
 
@@ -22,6 +22,23 @@ class PerSampleLoss(Loss):
 
     buffer: ClassVar[str]
     _touched: Tensor
+
+    def initial(self) -> Number | bool:
+        """The value of a sample that has not been visited yet."""
+        raise NotImplementedError
+
+    def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of samples that have this ``value``, and their next one; for callers that keep the values themselves.
+
+        Args:
+            logits: As in a call of the loss.
+            target: Class indices.
+            value: Of the shape of the target.
+
+        Returns:
+            The reduced loss, and values in the shape of the target. The buffer is neither read nor written.
+        """
+        raise NotImplementedError
 
     def _register_state(self, num_samples: int | None, initial: float | bool) -> None:
         if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):

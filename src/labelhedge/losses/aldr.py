@@ -171,13 +171,23 @@ class ALDRKLLoss(PerSampleLoss):
             raise ValueError(f"lambda0 must be a number with num_samples, got shape {tuple(self.lambda0.shape)}")
         self._register_state(num_samples, float(self.lambda0) if num_samples is not None else 0.0)
 
+    def initial(self) -> Number:
+        return self.lambda0
+
+    def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        loss, lam = self._loss(logits, target, value)[:2]
+        return loss, lam.view(target.shape)
+
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        batch = self._prepare(logits, target, lam=None)
-        start = self._stored(index, target)
-        loss, lam = _loss(batch, None if start is None else start.unsqueeze(-1).to(batch.logits.dtype))
+        loss, lam, valid = self._loss(logits, target, self._stored(index, target))
         if index is not None and self.training and torch.is_grad_enabled():
-            self._store(index, lam, batch.valid)
+            self._store(index, lam, valid)
         return loss
+
+    def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        batch = self._prepare(logits, target, lam=None)
+        loss, lam = _loss(batch, None if start is None else start.unsqueeze(-1).to(batch.logits.dtype))
+        return loss, lam, batch.valid
 
 
 ALDR_KL = register(

@@ -14,7 +14,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, take
+from labelhedge.losses._apply import Common, Number, apply, log_softmax, take
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
 
@@ -28,7 +28,7 @@ def of_log_p(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(formula)
     def of_logits(logits: Tensor, target: Tensor | None, **params: Number) -> Tensor:
-        return formula(logits.log_softmax(-1), target, **params)
+        return formula(log_softmax(logits), target, **params)
 
     return of_logits
 

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Batch, Common, Number, per_sample, prepare, take
+from labelhedge.losses._apply import Batch, Common, Number, log_softmax, per_sample, prepare, take
 from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
 from labelhedge.losses.probability import box_cox, of_log_p
@@ -87,6 +87,15 @@ class TGCELoss(PerSampleLoss):
         super().__init__(**options)
         self._register_state(num_samples, True)
 
+    def initial(self) -> bool:
+        return True
+
+    def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return _reduced(self._prepare(logits, target), value), value
+
+    def review(self, logits: Tensor, target: Tensor) -> Tensor:
+        return self._believed(self._prepare(logits, target)).view(target.shape)
+
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         return _reduced(self._prepare(logits, target), self._stored(index, target))
 
@@ -95,10 +104,12 @@ class TGCELoss(PerSampleLoss):
         """Keep the samples at ``index`` whose ``p_y`` exceeds k, and no others."""
         self._stored(index, target)
         batch = self._prepare(logits, target)
+        self._store(index, self._believed(batch), batch.valid)
+
+    def _believed(self, batch: Batch) -> Tensor:
         if batch.target is None:
             raise ValueError("target must be class indices")
-        p_y = take(batch.scaled_logits().softmax(-1), batch.target)
-        self._store(index, p_y > batch.params["k"], batch.valid)
+        return take(log_softmax(batch.scaled_logits()).exp(), batch.target) > batch.params["k"]
 
 
 TGCE = register(

@@ -1,0 +1,1 @@
+"""The leaderboard: the protocol as data, jobs, and engines that do them."""

@@ -1,0 +1,97 @@
+"""Jobs on this machine, one process per worker."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from labelhedge.bench.jobs import Job, missing
+from labelhedge.bench.run import Machine, run
+from labelhedge.results import ResultsStore
+
+_POLL = 0.2
+"""Seconds between two looks at the workers, and at jobs that another process has in hand."""
+
+
+def work_off(
+    jobs: Sequence[Job], store: ResultsStore, machine: Machine, workers: int, advance: Callable[[int], None]
+) -> None:
+    """Do all jobs that are not in the store.
+
+    Args:
+        jobs: What to train.
+        store: Where the results go. Other processes may work on the same jobs: each is done by one of them.
+        machine: Where to train.
+        workers: How many processes; 1 is this one.
+        advance: Told how many network-epochs have been trained since the last call.
+    """
+    if workers == 1:
+        _work(jobs, store, machine, advance)
+        return
+    context = multiprocessing.get_context("spawn")
+    done = [context.Value("q", 0) for _ in range(workers)]
+    errors = context.SimpleQueue()
+    processes = [
+        context.Process(target=_worker, args=(jobs, store.root, machine, own, errors), daemon=True) for own in done
+    ]
+    for process in processes:
+        process.start()
+    seen = 0
+    try:
+        while True:
+            alive = any(process.is_alive() for process in processes)
+            total = sum(own.value for own in done)
+            advance(total - seen)
+            seen = total
+            if not errors.empty():
+                raise errors.get()
+            lost = [p.exitcode for p in processes if p.exitcode not in (None, 0)]
+            if lost:
+                raise ChildProcessError(f"a worker ended with exit code {lost[0]}; the same command goes on")
+            if not alive:
+                return
+            time.sleep(_POLL)
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def _worker(jobs: Sequence[Job], root: Any, machine: Machine, done: Any, errors: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    parent = os.getppid()
+
+    def advance(count: int) -> None:
+        done.value += count
+        if os.getppid() != parent:
+            os._exit(1)  # the parent was killed
+
+    try:
+        _work(jobs, ResultsStore(root), machine, advance)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent has to tell it
+        errors.put(error)
+
+
+def _work(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
+    if torch.device(machine.device).type == "cpu":
+        torch.set_num_threads(1)  # stacks are small and workers many; and one thread always gives the same bits
+    open_jobs = list(jobs)
+    while open_jobs:
+        taken = [job for job in open_jobs if not _do(job, store, machine, advance)]
+        if len(taken) == len(open_jobs):
+            time.sleep(_POLL)
+        open_jobs = taken
+
+
+def _do(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> bool:
+    """Do what is left of a job; False if another process has it in hand."""
+    with store.claim(job.place) as ours:
+        rest = missing(job, store) if ours else None
+        if rest is not None:
+            run(rest, store, machine, advance)
+    return ours

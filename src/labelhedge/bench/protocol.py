@@ -1,0 +1,166 @@
+"""How the losses are compared, as data: the paper's protocol, and a fair one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labelhedge import losses
+from labelhedge.data import Dataset
+from labelhedge.noise.settings import PAPER, Setting
+from labelhedge.train.stacked import Fold, Recipe
+
+TABULAR = ("vowel", "letter", "news20", "aloi")
+BALANCED = ("kuzushiji-49",)
+"""Data sets whose accuracies are means over the classes."""
+L1 = "@l1"
+"""Ends the name of an entry that is a rival on L1-normalised logits, as LDR-KL and ALDR-KL are by default."""
+_FORMAT = 1
+"""Raised when the code changes so that the same protocol gives other numbers."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is trained for every loss, and what it may tune; the defaults are the paper's.
+
+    Learning rate, weight decay and hyperparameters are chosen by the mean validation top-1 over the folds, on noisy
+    labels; the epoch by that of each fold. Test labels are clean and read once, at the chosen epochs.
+    """
+
+    name: str
+    learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001)
+    weight_decays: tuple[float, ...] = (5e-3,)
+    temperatures: tuple[float, ...] = (0.1, 0.3, 1.0)
+    """Of the entries on L1-normalised logits."""
+    epochs: int = 100
+    decay_after: tuple[float, ...] = (0.5, 0.75)
+    """Shares of the epochs, at whose end the learning rate falls to a tenth."""
+    review_after: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9)
+    """Shares of the epochs, at whose end TGCE decides anew which samples to keep."""
+    batch_size: int = 64
+    momentum: float = 0.9
+    hidden_layers: int = 2
+    splits: int = 5
+    """The training rows are cut into this many parts; each is the validation part of one fold."""
+    folds: int = 5
+    """How many of those folds are trained."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
+        if not 1 <= self.folds <= self.splits:
+            raise ValueError(f"folds must be in [1, {self.splits}], got {self.folds}")
+
+    @property
+    def id(self) -> str:
+        """The name and a digest of every setting: results of two protocols are kept apart by it."""
+        settings = json.dumps([_FORMAT, dataclasses.asdict(self)], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+    def recipe(self, features: int, classes: int) -> Recipe:
+        """How the networks for a data set are built and trained."""
+        return Recipe(
+            hidden=(min(features, classes),) * self.hidden_layers,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            momentum=self.momentum,
+            decay_after=tuple(round(share * self.epochs) for share in self.decay_after),
+            review_after=tuple(round(share * self.epochs) for share in self.review_after),
+        )
+
+    def cross_validation(self, data: Dataset, seed: int) -> list[Fold]:
+        """The folds: parts of equal size, and the few rows that are left over always train.
+
+        The rows of a data set come in random order, so the parts are pieces of it.
+        """
+        rows = np.arange(len(data.train.labels))
+        size = len(rows) // self.splits
+        if size == 0:
+            raise ValueError(f"{data.info.name} has too few rows for {self.splits} folds: {len(rows)}")
+        folds = []
+        for fold in range(self.folds):
+            validation = slice(fold * size, (fold + 1) * size)
+            own_seed = int(np.random.SeedSequence([seed, fold]).generate_state(1)[0])
+            folds.append(Fold(np.delete(rows, validation), rows[validation], own_seed))
+        return folds
+
+    def tuned(self, entry: Entry) -> list[tuple[float, float, Mapping[str, float]]]:
+        """Every learning rate, weight decay and choice of hyperparameters to try."""
+        temperatures = [{"temperature": t} for t in self.temperatures] if entry.id.endswith(L1) else [{}]
+        grid = [{**params, **extra} for params, extra in itertools.product(losses.get(entry.loss).grid, temperatures)]
+        return list(itertools.product(self.learning_rates, self.weight_decays, grid))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the leaderboard: a loss, and the options it is always used with."""
+
+    id: str
+    loss: str
+    options: Mapping[str, Any]
+
+
+def entry(id: str) -> Entry:
+    """The entry with this name: the id of a loss, or one with ``@l1`` behind it.
+
+    Example:
+        >>> entry("sce@l1")
+        Entry(id='sce@l1', loss='sce', options={'normalize': 'l1'})
+    """
+    loss = id.removesuffix(L1)
+    spec = losses.get(loss)
+    if id == loss:
+        return Entry(id, loss, {})
+    if spec.options["normalize"] == "l1":
+        raise ValueError(f"{loss} is on L1-normalised logits by itself; there is no {id}")
+    return Entry(id, loss, {"normalize": "l1"})
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A protocol, and what is compared under it unless the user says otherwise."""
+
+    protocol: Protocol
+    datasets: tuple[str, ...]
+    losses: tuple[str, ...] = losses.PAPER
+    settings: tuple[Setting, ...] = PAPER
+    seeds: int = 1
+
+
+_RIVALS_ON_L1 = tuple(id + L1 for id in losses.PAPER if losses.get(id).options["normalize"] is None)
+PRESETS: Mapping[str, Preset] = {
+    "demo": Preset(Protocol("paper"), ("vowel",)),
+    "paper-tabular": Preset(Protocol("paper"), TABULAR),
+    "paper": Preset(Protocol("paper"), (*TABULAR, "kuzushiji-49", "cifar-100", "tiny-imagenet")),
+    "fair": Preset(
+        Protocol("fair", weight_decays=(5e-3, 5e-4, 0.0)),
+        ("vowel", "letter", "news20"),
+        losses=(*losses.PAPER, *_RIVALS_ON_L1),
+        seeds=3,
+    ),
+}
+
+
+def setting(id: str) -> Setting:
+    """The noise with this name.
+
+    Example:
+        >>> setting("u0.3")
+        Setting(kind='uniform', rate=0.3)
+    """
+    kinds = {"u": "uniform", "cd": "class_dependent"}
+    prefix = id.rstrip("0123456789.")
+    try:
+        found = Setting("clean") if id == "clean" else Setting(kinds[prefix], float(id.removeprefix(prefix)))  # type: ignore[arg-type]
+    except (KeyError, ValueError):
+        raise ValueError(f"unknown noise {id!r}; it is clean, uR or cdR with a rate R such as u0.3") from None
+    if not 0 <= found.rate <= 1:
+        raise ValueError(f"the rate of noise {id!r} must be in [0, 1]")
+    return found

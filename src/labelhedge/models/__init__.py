@@ -1,0 +1,5 @@
+"""Networks."""
+
+from labelhedge.models.mlp import StackedMLP
+
+__all__ = ["StackedMLP"]

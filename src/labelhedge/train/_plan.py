@@ -1,0 +1,57 @@
+"""How much memory a stack takes, and how much of it to train at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from labelhedge import losses
+from labelhedge.models.mlp import StackedMLP
+
+if TYPE_CHECKING:
+    from labelhedge.train.stacked import Recipe, Task
+
+_WEIGHTS = 6
+"""Copies: weights, gradients, momenta, the best so far, and two while steps are recorded."""
+_LOGITS = 12
+"""Tensors of the size of the logits that the largest losses have at a time."""
+_VALUES = 6
+"""Tensors with a number per training sample, for a loss with values per sample: the values, and their means."""
+
+
+def bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype) -> int:
+    """What one more network in a stack takes."""
+    sizes = (task.inputs.shape[1], *recipe.hidden, task.num_classes)
+    numbers = _WEIGHTS * StackedMLP.count_weights(sizes)
+    numbers += recipe.batch_size * (4 * sum(recipe.hidden) + _LOGITS * task.num_classes)
+    if losses.get(loss).state:
+        numbers += _VALUES * len(task.inputs)
+    return numbers * dtype.itemsize
+
+
+def bytes_of_rest(task: Task, dtype: torch.dtype, device: torch.device) -> int:
+    """What a stack takes however few networks it has: the data, and the evaluation of a block."""
+    inputs = (task.inputs.size + task.test_inputs.size) * dtype.itemsize
+    return 2 * inputs + task.labels.nbytes + 6 * _evaluated(device) * dtype.itemsize
+
+
+def trials_that_fit(trials: int, per_trial: int, rest: int, memory: int | None) -> int:
+    """How many trials to train at once."""
+    if memory is None:
+        return trials
+    count = (memory - rest) // per_trial
+    if count < 1:
+        raise ValueError(f"memory must be at least {rest + per_trial:,} bytes for this data set, got {memory:,}")
+    parts = -(-trials // min(trials, count))
+    return -(-trials // parts)
+
+
+def rows_at_once(networks: int, width: int, device: torch.device) -> int:
+    """How many samples of each network to evaluate together."""
+    return max(1, _evaluated(device) // (networks * width))
+
+
+def _evaluated(device: torch.device) -> int:
+    """Numbers in a block: what a GPU needs to be busy, or what fits into a processor's cache."""
+    return 2**25 if device.type == "cuda" else 2**18

@@ -4,8 +4,8 @@
     python benchmarks/stacked.py --dataset letter --device cuda
     python benchmarks/stacked.py --dataset aloi --device cuda --no-loop
 
-Both train the paper's protocol with validation after every epoch. The loop has its data in memory and no loader, so that
-it is as fast as such a loop gets. Network-epochs per second, medians of --repeat runs that take turns.
+Both train the paper's protocol with validation after every epoch. The loop has its data in memory and no loader, so
+that it is as fast as such a loop gets. Network-epochs per second, medians of --repeat runs that take turns.
 """
 
 import argparse
@@ -86,33 +86,35 @@ def main() -> None:
     data = lh.data.load(args.dataset, root=args.data)
     protocol = PRESETS["paper"].protocol
     folds = protocol.cross_validation(data, 0)
-    recipe = protocol.recipe(data.train.inputs.shape[1], data.num_classes)
-    print(f"{args.dataset}, {device_name(args.device)}, torch {torch.__version__}, Python {platform.python_version()}, ")
+    recipe = protocol.recipe(data)
+    print(
+        f"{args.dataset}, {device_name(args.device)}, torch {torch.__version__}, Python {platform.python_version()}, "
+    )
     print("one thread, median of", args.repeat, "\n")
     print("| loss | networks | stack, s | µs per network and step | network-epochs/s | plain loop | ratio |")
     print("|---|---|---|---|---|---|---|")
     recipe = type(recipe)(**{**vars(recipe), "epochs": args.epochs})
     per_network = {}
-    for id in ("ce", "aldr-kl"):
+    for loss in ("ce", "aldr-kl"):
         # as many networks for cross entropy, which has nothing to tune: the same labels several times
-        settings = PAPER * (3 if id == "ce" else 1)
-        per_setting = len(protocol.tuned(entry(id))) * len(folds)
-        job = Job(protocol, args.dataset, id, 0, settings[: args.networks // per_setting])
+        settings = PAPER * (3 if loss == "ce" else 1)
+        per_setting = len(protocol.tuned(entry(loss))) * len(folds)
+        job = Job(protocol, args.dataset, loss, 0, settings[: args.networks // per_setting])
         stacked, looped = [], []
         if args.device != "cpu":
             stack(data, folds, type(recipe)(**{**vars(recipe), "epochs": 1}), job, args.device)  # compiles
         for _ in range(args.repeat):
             stacked.append(stack(data, folds, recipe, job, args.device))
             if args.loop:
-                looped.append(plain_loop(data, folds, recipe, id, args.device, max(3, min(20, args.epochs // 5))))
+                looped.append(plain_loop(data, folds, recipe, loss, args.device, max(3, min(20, args.epochs // 5))))
         seconds = statistics.median(stacked)
         rate = job.networks * args.epochs / seconds
-        per_network[id] = seconds / job.networks
+        per_network[loss] = seconds / job.networks
         steps = -(-len(folds[0].train) // recipe.batch_size) * args.epochs
-        loop = 1 / statistics.median(looped) if looped else float("nan")
+        plain = 1 / statistics.median(looped) if looped else float("nan")
         print(
-            f"| {id} | {job.networks} | {seconds:.2f} | {seconds / job.networks / steps * 1e6:.2f} | {rate:,.0f} "
-            f"| {loop:,.1f} | {rate / loop:.1f} |",
+            f"| {loss} | {job.networks} | {seconds:.2f} | {seconds / job.networks / steps * 1e6:.2f} | {rate:,.0f} "
+            f"| {plain:,.1f} | {rate / plain:.1f} |",
             flush=True,
         )
     print(f"\nALDR-KL / CE per network and epoch: {per_network['aldr-kl'] / per_network['ce']:.2f}")

@@ -16,15 +16,20 @@ from tests.losses.cases import NAMES
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "labelhedge"
 MAY_IMPORT = {
-    "__init__": {"data", "functional", "losses", "noise"},
+    "__init__": {"data", "functional", "losses", "noise", "results"},
     "__main__": {"cli"},
     "_optional": set(),
     "_random": set(),
-    "cli": {"cli", "data"},
+    "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
+    "cli": {"bench", "cli", "data", "losses", "noise", "report", "results"},
     "data": {"data", "_optional", "_random"},
     "functional": {"losses"},
     "losses": {"losses", "kernels"},
+    "models": {"models"},
     "noise": {"noise", "_random"},
+    "report": {"report", "results", "_optional"},
+    "results": {"results", "_optional"},
+    "train": {"losses", "models", "train"},
 }
 
 

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from labelhedge import data, functional, losses, noise
+from labelhedge import data, functional, losses, noise, results
 from labelhedge.losses import (
     AGCELoss,
     ALDRKLLoss,
@@ -62,4 +62,5 @@ __all__ = [
     "functional",
     "losses",
     "noise",
+    "results",
 ]

@@ -47,9 +47,7 @@ def jobs(
 ) -> list[Job]:
     """Every combination; jobs of the same data set stand together."""
     settings = tuple(settings)
-    return [
-        Job(protocol, dataset, id, seed, settings) for dataset in datasets for seed in seeds for id in ids
-    ]
+    return [Job(protocol, dataset, loss, seed, settings) for dataset in datasets for seed in seeds for loss in ids]
 
 
 def missing(job: Job, store: ResultsStore) -> Job | None:

@@ -73,7 +73,7 @@ def _worker(jobs: Sequence[Job], root: Any, machine: Machine, done: Any, errors:
 
     try:
         _work(jobs, ResultsStore(root), machine, advance)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent has to tell it
+    except Exception as error:
         errors.put(error)
 
 

@@ -64,10 +64,11 @@ class Protocol:
         settings = json.dumps([_FORMAT, dataclasses.asdict(self)], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
-    def recipe(self, features: int, classes: int) -> Recipe:
+    def recipe(self, data: Dataset) -> Recipe:
         """How the networks for a data set are built and trained."""
+        features = np.shape(data.train.inputs)[1]
         return Recipe(
-            hidden=(min(features, classes),) * self.hidden_layers,
+            hidden=(min(features, data.num_classes),) * self.hidden_layers,
             epochs=self.epochs,
             batch_size=self.batch_size,
             momentum=self.momentum,
@@ -134,7 +135,7 @@ class Preset:
     seeds: int = 1
 
 
-_RIVALS_ON_L1 = tuple(id + L1 for id in losses.PAPER if losses.get(id).options["normalize"] is None)
+_RIVALS_ON_L1 = tuple(loss + L1 for loss in losses.PAPER if losses.get(loss).options["normalize"] is None)
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(Protocol("paper"), ("vowel",)),
     "paper-tabular": Preset(Protocol("paper"), TABULAR),

@@ -41,14 +41,14 @@ class Machine:
 
 def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
     """Train everything the job asks for and write its results."""
-    loaded = _load(job.dataset, job.seed, machine.data)
+    loaded = dataset(job, machine)
     start = time.perf_counter()
     outcome = train(
         task(loaded, job),
         job.protocol.cross_validation(loaded, job.seed),
         trials(job),
         entry(job.loss).loss,
-        job.protocol.recipe(loaded.train.inputs.shape[1], loaded.num_classes),
+        job.protocol.recipe(loaded),
         options=entry(job.loss).options,
         memory=machine.memory,
         device=machine.device,
@@ -59,6 +59,11 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
     store.write(
         job.place, [s.id for s in job.settings], job.configuration, networks, _traces(job, outcome, choose(networks))
     )
+
+
+def dataset(job: Job, machine: Machine) -> data.Dataset:
+    """The data set of a job; the last one is remembered."""
+    return _load(job.dataset, job.seed, machine.data)
 
 
 @functools.lru_cache(maxsize=1)

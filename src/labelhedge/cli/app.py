@@ -3,7 +3,7 @@
 import typer
 
 import labelhedge
-from labelhedge.cli import data
+from labelhedge.cli import bench, data, report
 
 app = typer.Typer(
     help="Train classifiers on labels that are partly wrong.",
@@ -12,6 +12,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(bench.demo)
+app.command()(bench.bench)
+app.command()(report.report)
 app.add_typer(data.app, name="data")
 
 

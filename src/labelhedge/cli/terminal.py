@@ -1,6 +1,7 @@
 """What people see: tables and progress bars on a terminal, plain lines in a pipe."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -58,3 +59,11 @@ def progress() -> Iterator[Report]:
             bars.update(tasks[task], completed=done, total=total, amount=text)
 
         yield report
+
+
+def parse_bytes(text: str) -> int:
+    """An amount of memory such as 4GB or 500MB, in bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB)?", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"an amount of memory is a number with kB, MB, GB or TB behind it, got {text!r}")
+    return int(float(match[1]) * {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}[(match[2] or "").upper()])

@@ -137,6 +137,11 @@ class DatasetInfo:
     folders: tuple[str, ...] = ()
 
     @property
+    def images(self) -> bool:
+        """Whether an input is an image and not a row of numbers."""
+        return self.inputs.endswith("image")
+
+    @property
     def shipped(self) -> bool:
         """Whether it comes with the package, or with scikit-learn."""
         return not (self.files or self.by_hand)

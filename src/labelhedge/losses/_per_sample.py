@@ -28,7 +28,7 @@ class PerSampleLoss(Loss):
         raise NotImplementedError
 
     def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of samples that have this ``value``, and their next one; for callers that keep the values themselves.
+        """The loss of samples that have this ``value``, and their next value; for callers that keep the values.
 
         Args:
             logits: As in a call of the loss.

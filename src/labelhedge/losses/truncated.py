@@ -109,7 +109,8 @@ class TGCELoss(PerSampleLoss):
     def _believed(self, batch: Batch) -> Tensor:
         if batch.target is None:
             raise ValueError("target must be class indices")
-        return take(log_softmax(batch.scaled_logits()).exp(), batch.target) > batch.params["k"]
+        p_y = take(log_softmax(batch.scaled_logits()).exp(), batch.target)
+        return torch.gt(p_y, batch.params["k"])
 
 
 TGCE = register(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -33,7 +34,7 @@ class StackedMLP:
     """``groups × members`` perceptrons with tanh; the members of a group see the same inputs.
 
     A layer's weights are ``(M, out, in)``, the bias behind the others as in :func:`with_bias`, and activations are
-    ``(M, units, B)``: with the samples last, the first layer of a group is one matrix product, and small layers run fast
+    ``(M, units, B)``: with the samples last, the first layer of a group is one matrix product, and small layers are fast
     on a CPU. The gradients are written out by hand, into buffers that stay: no graph, and few operations.
 
     Args:
@@ -73,7 +74,7 @@ class StackedMLP:
     @staticmethod
     def count_weights(sizes: Sequence[int]) -> int:
         """The numbers that one network has."""
-        return sum(outputs * _padded(inputs) for inputs, outputs in zip(sizes, sizes[1:], strict=False))
+        return sum(outputs * _padded(inputs) for inputs, outputs in itertools.pairwise(sizes))
 
     def logits(self, inputs: Tensor, weights: Sequence[Tensor] | None = None) -> Tensor:
         """The logits for ``inputs`` ``(groups, B, features)``, of these networks or of others with such ``weights``."""
@@ -82,11 +83,12 @@ class StackedMLP:
         net = torch.bmm(self._grouped(first), inputs.mT).view(len(first), first.shape[1], -1)
         for units, weight in zip(hidden, others, strict=True):
             _tanh(net, out=units[:, : net.shape[1]])
-            net = torch.bmm(units.mT, weight.mT) if self.classes_last and weight is others[-1] else torch.bmm(weight, units)
+            last = weight is others[-1]
+            net = torch.bmm(units.mT, weight.mT) if last and self.classes_last else torch.bmm(weight, units)
         return net
 
     def backward(self, inputs: Tensor, slope: Tensor) -> None:
-        """Set ``gradients``, given the derivative by the logits; :meth:`logits` has just been called with ``inputs``."""
+        """Set ``gradients`` from the derivative by the logits, after a call of :meth:`logits` with these ``inputs``."""
         if self.classes_last:
             slope = slope.mT
         hidden = self._activations(inputs.shape[1])
@@ -124,7 +126,7 @@ def _tanh(values: Tensor, out: Tensor) -> None:
 def _xavier_normal(sizes: Sequence[int], seed: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     layers = []
-    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+    for fan_in, fan_out in itertools.pairwise(sizes):
         weight = torch.zeros(fan_out, _padded(fan_in), dtype=torch.float64)
         scale = math.sqrt(2 / (fan_in + fan_out))
         weight[:, :fan_in] = scale * torch.randn(fan_out, fan_in, generator=generator, dtype=torch.float64)

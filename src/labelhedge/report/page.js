@@ -192,7 +192,7 @@
       traces.push(...lossLines(data.losses, line));
       const domain = [panel * width + (panel ? 0.02 : 0), (panel + 1) * width - (panel < kinds.length - 1 ? 0.02 : 0)];
       const label = shown.find((noise) => noise.kind === kind).kind_label;
-      layout[panel ? `xaxis${panel + 1}` : "xaxis"] = axis(`rate, ${label}`, { domain });
+      layout[panel ? `xaxis${panel + 1}` : "xaxis"] = axis(`rate, ${label}`, { domain, rangemode: "tozero" });
     });
     draw("rates", traces, layout, "There are no results with noise.");
   }

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labelhedge._optional import optional
 from labelhedge.results.schema import NETWORKS, TRACES, arrow_schema
@@ -68,9 +68,7 @@ class ResultsStore:
         finally:
             lock.release()
 
-    def _write(
-        self, folder: Path, name: str, configuration: str, rows: pd.DataFrame, columns: dict[str, str]
-    ) -> None:
+    def _write(self, folder: Path, name: str, configuration: str, rows: pd.DataFrame, columns: dict[str, str]) -> None:
         pa, parquet = optional("pyarrow", "bench"), optional("pyarrow.parquet", "bench")
         schema = arrow_schema(columns, {_CONFIGURATION.decode(): configuration})
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,10 +13,19 @@ _WARM_UP = 3
 
 
 def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """The function with its operations fused, where that pays and can be done."""
+    """The function with its operations fused, where that pays and can be done; dimension 1 of its tensors may vary."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return function
-    return torch.compile(function, dynamic=False)
+    torch.compiler.reset()  # or else, after a few losses in one process, the compiler takes the next ones as they are
+    fused = torch.compile(function)
+
+    def call(*arguments: Any) -> Any:
+        for argument in arguments:
+            if isinstance(argument, Tensor) and argument.shape[1] > 1:
+                torch._dynamo.maybe_mark_dynamic(argument, 1)
+        return fused(*arguments)
+
+    return call
 
 
 def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.device) -> Callable[[], None]:
@@ -30,7 +39,7 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
     if device.type != "cuda":
         return step
     before = [tensor.clone() for tensor in changes]
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UP):

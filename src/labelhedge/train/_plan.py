@@ -16,11 +16,36 @@ _WEIGHTS = 6
 """Copies: weights, gradients, momenta, the best so far, and two while steps are recorded."""
 _LOGITS = 12
 """Tensors of the size of the logits that the largest losses have at a time."""
+_EVALUATION = 6
+"""Tensors of the size of a block of logits while networks are evaluated."""
 _VALUES = 6
 """Tensors with a number per training sample, for a loss with values per sample: the values, and their means."""
 
 
-def bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype) -> int:
+def trials_at_once(
+    task: Task,
+    folds: int,
+    trials: int,
+    loss: str,
+    recipe: Recipe,
+    *,
+    memory: int | None,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> int:
+    """How many of the trials to train together so that data and networks take no more than ``memory`` bytes."""
+    if memory is None:
+        return trials
+    fixed = _bytes_of_data(task, dtype) + _EVALUATION * _evaluated(device) * dtype.itemsize
+    per_trial = folds * _bytes_of_network(task, recipe, loss, dtype)
+    count = (memory - fixed) // per_trial
+    if count < 1:
+        raise ValueError(f"the memory must be at least {fixed + per_trial:,} bytes for {loss} here, got {memory:,}")
+    parts = -(-trials // min(trials, count))
+    return -(-trials // parts)  # parts of about the same size
+
+
+def _bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype) -> int:
     """What one more network in a stack takes."""
     sizes = (task.inputs.shape[1], *recipe.hidden, task.num_classes)
     numbers = _WEIGHTS * StackedMLP.count_weights(sizes)
@@ -30,21 +55,9 @@ def bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype) 
     return numbers * dtype.itemsize
 
 
-def bytes_of_rest(task: Task, dtype: torch.dtype, device: torch.device) -> int:
-    """What a stack takes however few networks it has: the data, and the evaluation of a block."""
-    inputs = (task.inputs.size + task.test_inputs.size) * dtype.itemsize
-    return 2 * inputs + task.labels.nbytes + 6 * _evaluated(device) * dtype.itemsize
-
-
-def trials_that_fit(trials: int, per_trial: int, rest: int, memory: int | None) -> int:
-    """How many trials to train at once."""
-    if memory is None:
-        return trials
-    count = (memory - rest) // per_trial
-    if count < 1:
-        raise ValueError(f"memory must be at least {rest + per_trial:,} bytes for this data set, got {memory:,}")
-    parts = -(-trials // min(trials, count))
-    return -(-trials // parts)
+def _bytes_of_data(task: Task, dtype: torch.dtype) -> int:
+    inputs = task.inputs.size + task.test_inputs.size
+    return 2 * inputs * dtype.itemsize + 2 * task.labels.nbytes
 
 
 def rows_at_once(networks: int, width: int, device: torch.device) -> int:

@@ -160,8 +160,9 @@ class Stack:
         (slope,) = torch.autograd.grad(values, logits, torch.full_like(values, 1 / size))
         self.network.backward(inputs, slope)
         self.loss_sum += values.detach().sum(1)
+        network = self.network
         self._descend(
-            self.network.weights, self.network.gradients, self.velocity, self.lr, self.weight_decay, self.recipe.momentum
+            network.weights, network.gradients, self.velocity, self.lr, self.weight_decay, self.recipe.momentum
         )
 
     def _loss_values(self, logits: Tensor, target: Tensor, value: Tensor | None = None) -> Any:
@@ -177,7 +178,8 @@ class Stack:
 
     def _blocks(self, rows: Tensor) -> Iterator[Tensor]:
         """Rows ``(folds, N)`` in blocks that fit into memory and, on a CPU, into the cache."""
-        return iter(rows.split(rows_at_once(len(self.lr), max(self.network.sizes[1:]), self.device), 1))
+        size = rows_at_once(len(self.lr), max(self.network.sizes[1:]), self.device)
+        return iter(rows.tensor_split(tuple(range(size, rows.shape[1], size)), 1))
 
     @torch.no_grad()
     def _validate(self) -> tuple[Tensor, Tensor]:
@@ -211,12 +213,9 @@ class Stack:
             target = self.test_labels[self._per_network(block)]
             ranks.append(rank_of_label(logits, target, class_dim=self.class_dim))
         weight = balanced_weight(self.test_labels, self.classes) if self.balanced else None
-        joined = torch.cat(ranks, 1)
-        accuracies = [
-            top_k(joined, k, weight) if k < self.classes else torch.full(joined.shape[:1], torch.nan, device=self.device)
-            for k in range(1, 6)
-        ]
-        return torch.stack(accuracies, 1).view(*self.shape, 5)
+        accuracies = torch.stack([top_k(torch.cat(ranks, 1), k, weight) for k in range(1, 6)], 1)
+        accuracies[:, self.classes - 1 :] = torch.nan
+        return accuracies.view(*self.shape, 5)
 
     @torch.no_grad()
     def _review(self) -> None:

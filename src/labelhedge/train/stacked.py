@@ -1,8 +1,8 @@
 """Train many small networks as one: every step of all of them is a handful of operations on stacked tensors.
 
-A stack is folds × trials. A fold decides on the data, the order in which it is seen and the starting weights; a trial on
-learning rate, weight decay, hyperparameters of the loss and labels. Nothing else enters the result of a network, in
-particular not its neighbours.
+A stack is folds × trials. A fold decides on the data, the order in which it is seen and the starting weights; a trial
+on learning rate, weight decay, hyperparameters of the loss and labels. Nothing else enters the result of a network,
+in particular not its neighbours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labelhedge.train._plan import bytes_of_network, bytes_of_rest, trials_that_fit
+from labelhedge.train._plan import trials_at_once
 from labelhedge.train._stack import Stack
 
 Advance = Callable[[int], None]
@@ -126,12 +126,7 @@ def train(
     """
     _check(task, folds, trials, recipe)
     device = torch.device(device)
-    part = trials_that_fit(
-        len(trials),
-        len(folds) * bytes_of_network(task, recipe, loss, dtype),
-        bytes_of_rest(task, dtype, device),
-        memory,
-    )
+    part = trials_at_once(task, len(folds), len(trials), loss, recipe, memory=memory, device=device, dtype=dtype)
     outcomes = []
     for start in range(0, len(trials), part):
         stack = Stack(task, folds, trials[start : start + part], loss, recipe, options or {}, device, dtype)

@@ -1,0 +1,93 @@
+"""How long jobs will take, and how much memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import torch
+
+from labelhedge.bench.jobs import Job
+from labelhedge.bench.protocol import entry
+from labelhedge.bench.run import Machine, dataset, task, trials
+from labelhedge.models.mlp import StackedMLP
+from labelhedge.train._plan import trials_at_once
+from labelhedge.train.stacked import Fold, train
+
+_BATCHES = 4
+_COMPILING = 15.0
+"""Seconds that a GPU's kernels for a loss take to compile, the first time."""
+_GPU_STEP = 1e-4
+"""Seconds that a step takes on a GPU however small it is."""
+_GPU_BANDWIDTH = 1.5e12
+"""Bytes per second that small matrix products and losses reach on a data-centre GPU."""
+
+
+def seconds(jobs: Sequence[Job], machine: Machine, workers: int) -> float:
+    """About how long the jobs will take: on a CPU from a short trial on each data set, on a GPU from their size."""
+    on_gpu = torch.device(machine.device).type == "cuda"
+    per_step = {}
+    total = 0.0
+    for job in jobs:
+        loaded = dataset(job, machine)
+        folds = job.protocol.cross_validation(loaded, job.seed)
+        steps = job.protocol.epochs * -(-len(folds[0].train) // job.protocol.batch_size)
+        if on_gpu:
+            total += _COMPILING + steps * (_GPU_STEP + _bytes_per_step(job, machine) / _GPU_BANDWIDTH)
+            continue
+        if job.dataset not in per_step:
+            per_step[job.dataset] = _trial(job, machine)
+        total += steps * job.networks * per_step[job.dataset]
+    return total / workers
+
+
+def networks_at_once(jobs: Sequence[Job], machine: Machine) -> int:
+    """The largest stack among the jobs."""
+    largest = 0
+    for job in jobs:
+        loaded = dataset(job, machine)
+        folds = job.protocol.folds
+        recipe = job.protocol.recipe(loaded)
+        together = trials_at_once(
+            task(loaded, job),
+            folds,
+            len(trials(job)),
+            entry(job.loss).loss,
+            recipe,
+            memory=machine.memory,
+            device=torch.device(machine.device),
+        )
+        largest = max(largest, folds * together)
+    return largest
+
+
+def _bytes_per_step(job: Job, machine: Machine) -> float:
+    """Weights are read and written about 7 times, hidden units and logits about 12."""
+    loaded = dataset(job, machine)
+    recipe = job.protocol.recipe(loaded)
+    sizes = (task(loaded, job).inputs.shape[1], *recipe.hidden, loaded.num_classes)
+    units = recipe.batch_size * sum(sizes[1:])
+    return 4.0 * job.networks * (7 * StackedMLP.count_weights(sizes) + 12 * units)
+
+
+def _trial(job: Job, machine: Machine) -> float:
+    """Seconds per network and step of a part of the job, at its second run."""
+    loaded = dataset(job, machine)
+    recipe = dataclasses.replace(job.protocol.recipe(loaded), epochs=1)
+    rows = _BATCHES * recipe.batch_size
+    folds = [
+        Fold(fold.train[:rows], fold.validation[: rows // job.protocol.splits], fold.seed)
+        for fold in job.protocol.cross_validation(loaded, job.seed)
+    ]
+    some = trials(job)[:32]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(2):
+            start = time.perf_counter()
+            train(task(loaded, job), folds, some, entry(job.loss).loss, recipe, options=entry(job.loss).options)
+            elapsed = time.perf_counter() - start
+    finally:
+        torch.set_num_threads(threads)
+    return elapsed / (len(folds) * len(some) * -(-len(folds[0].train) // recipe.batch_size))

@@ -1,0 +1,181 @@
+"""``labelhedge bench`` and ``labelhedge demo``: train and tune losses on data with wrong labels."""
+
+import os
+import resource
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from labelhedge import losses
+from labelhedge.bench import estimate
+from labelhedge.bench.jobs import Job, jobs, missing
+from labelhedge.bench.local import work_off
+from labelhedge.bench.protocol import PRESETS, entry, setting
+from labelhedge.bench.run import Machine, device_name
+from labelhedge.cli.data import Root
+from labelhedge.cli.report import report
+from labelhedge.cli.terminal import parse_bytes, print_json, progress
+from labelhedge.data import info, load
+from labelhedge.noise import settings
+from labelhedge.results import ResultsStore
+
+PAPER = "paper"
+Out = Annotated[Path, typer.Option(help="The folder for the results; what is there already is not trained again.")]
+
+
+def bench(
+    preset: Annotated[str, typer.Option(help=f"What to compare, and how: {', '.join(PRESETS)}.")] = "demo",
+    dataset: Annotated[str | None, typer.Option(help="Data sets, with commas between.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Losses, with commas between; 'paper' for its 15.")] = None,
+    noise: Annotated[str | None, typer.Option(help="clean, u0.3, cd0.1 or any such; 'paper' for its 7.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Fewer for a quick look.")] = None,
+    folds: Annotated[int | None, typer.Option(min=1, max=5, help="Fewer for a quick look.")] = None,
+    out: Out = Path("results"),
+    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda where there is one]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes [default: one per core, 1 on a GPU]")] = None,
+    memory: Annotated[str | None, typer.Option(help="What the whole run may take, such as 4GB.")] = None,
+    root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON and stop.")] = False,
+) -> None:
+    """Train and tune losses on data with wrong labels, thousands of networks at a time.
+
+    Example: labelhedge bench --dataset vowel --loss aldr-kl,ce --noise clean,u0.3 --out results
+
+    Then: labelhedge report results
+
+    Safe to interrupt: what is finished is in --out, and the same command goes on. Several processes may share an --out.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
+    chosen = PRESETS[preset]
+    protocol = replace(chosen.protocol, epochs=epochs or chosen.protocol.epochs, folds=folds or chosen.protocol.folds)
+    datasets = _names(dataset) or chosen.datasets
+    _refuse_images(datasets)
+    entries = losses.PAPER if loss == PAPER else _names(loss) or chosen.losses
+    for name in entries:
+        entry(name)  # refuses what it does not know
+    noises = settings.PAPER if noise == PAPER else [setting(name) for name in _names(noise)] or chosen.settings
+    wanted = jobs(protocol, datasets, entries, noises, range(seeds or chosen.seeds))
+
+    place = _device(device)
+    count = workers or (1 if place != "cpu" else len(os.sched_getaffinity(0)))
+    budget = None if memory is None else _budget(parse_bytes(memory), place, count)
+    machine = Machine(place, budget, None if root is None else str(root))
+    store = ResultsStore(out)
+    if as_json:
+        print_json([_as_dict(job, missing(job, store) is None) for job in wanted])
+        return
+    _run(wanted, store, machine, count, memory)
+
+
+def demo(out: Out = Path("labelhedge-demo")) -> None:
+    """Rebuild the paper's leaderboard on Vowel: 15 losses, 7 kinds of noise, 5 folds, all tuned; a minute or two.
+
+    Example: labelhedge demo
+    """
+    bench(out=out)
+    report(out)
+
+
+def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: int, memory: str | None) -> None:
+    """Tell the plan, then carry it out."""
+    open_jobs = [job for job in wanted if missing(job, store) is not None]
+    protocol = wanted[0].protocol
+    epochs = protocol.epochs
+    networks = sum(job.networks for job in wanted)
+    _say(f"protocol {protocol.id}: {len(wanted):,} jobs, {networks:,} networks × {epochs} epochs, into {store.root}")
+    if len(open_jobs) < len(wanted):
+        _say(f"{len(wanted) - len(open_jobs):,} of them are there already")
+    if not open_jobs:
+        return
+    with progress() as tell:
+        for name, seed in dict.fromkeys((job.dataset, job.seed) for job in open_jobs):
+            load(name, seed=seed, root=machine.data, progress=tell)  # fetched and prepared once, before the workers
+    workers = min(workers, len(open_jobs))
+    within = f" within {memory}" if memory else ""
+    _say(
+        f"{device_name(machine.device)}, {workers} worker{'s' * (workers > 1)}, "
+        f"up to {estimate.networks_at_once(open_jobs, machine):,} networks at once{within}; "
+        f"about {_duration(estimate.seconds(open_jobs, machine, workers))}"
+    )
+    total = sum(job.networks * epochs for job in open_jobs)
+    with progress() as tell:
+        done = 0
+
+        def advance(newly: int) -> None:
+            nonlocal done
+            done += newly
+            tell("training", min(done, total - 1), total, "network-epochs")
+
+        try:
+            work_off(open_jobs, store, machine, workers, advance)
+        except KeyboardInterrupt:
+            left = sum(missing(job, store) is not None for job in wanted)
+            _say(f"interrupted: {len(wanted) - left:,} of {len(wanted):,} jobs are finished; the same command goes on")
+            raise
+        tell("training", total, total, "network-epochs")
+    _say(f"results are in {store.root}; now: labelhedge report {store.root}")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    names = () if text is None else tuple(name.strip() for name in text.split(","))
+    if "" in names:
+        raise ValueError(f"empty name in the list {text!r}")
+    return tuple(dict.fromkeys(names))
+
+
+def _refuse_images(datasets: Iterable[str]) -> None:
+    images = [name for name in datasets if info(name).images]
+    if images:
+        raise ValueError(f"the benchmark trains perceptrons on tables, and these are images: {', '.join(images)}")
+
+
+def _device(name: str | None) -> str:
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {name!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is cuda, but torch finds no GPU")
+    return name
+
+
+def _budget(memory: int, device: str, workers: int) -> int:
+    """What a worker's stack may take. On a CPU the workers and this process need some for themselves."""
+    if device != "cpu":
+        return memory // workers
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    processes = 1 if workers == 1 else workers + 1
+    return (memory - processes * own) // workers
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _as_dict(job: Job, finished: bool) -> dict[str, object]:
+    return {
+        "protocol": job.protocol.id,
+        "dataset": job.dataset,
+        "loss": job.loss,
+        "seed": job.seed,
+        "noise": [setting.id for setting in job.settings],
+        "networks": job.networks,
+        "epochs": job.protocol.epochs,
+        "finished": finished,
+    }
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

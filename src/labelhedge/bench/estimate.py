@@ -62,13 +62,13 @@ def networks_at_once(jobs: Sequence[Job], machine: Machine) -> int:
     return largest
 
 
-def _bytes_per_step(job: Job, machine: Machine) -> float:
+def _bytes_per_step(job: Job, machine: Machine) -> int:
     """Weights are read and written about 7 times, hidden units and logits about 12."""
     loaded = dataset(job, machine)
     recipe = job.protocol.recipe(loaded)
     sizes = (task(loaded, job).inputs.shape[1], *recipe.hidden, loaded.num_classes)
     units = recipe.batch_size * sum(sizes[1:])
-    return 4.0 * job.networks * (7 * StackedMLP.count_weights(sizes) + 12 * units)
+    return 4 * job.networks * (7 * StackedMLP.count_weights(sizes) + 12 * units)
 
 
 def _trial(job: Job, machine: Machine) -> float:

@@ -79,10 +79,10 @@ def task(loaded: data.Dataset, job: Job) -> Task:
         for setting in job.settings
     ]
     return Task(
-        inputs=np.array(loaded.train.inputs),
+        inputs=np.asarray(loaded.train.inputs),
         labels=np.stack(noisy),
         clean=labels,
-        test_inputs=np.array(loaded.test.inputs),
+        test_inputs=np.asarray(loaded.test.inputs),
         test_labels=loaded.test.labels,
         num_classes=info.num_classes,
         balanced=info.name in BALANCED,

@@ -34,7 +34,7 @@ class StackedMLP:
     """``groups × members`` perceptrons with tanh; the members of a group see the same inputs.
 
     A layer's weights are ``(M, out, in)``, the bias behind the others as in :func:`with_bias`, and activations are
-    ``(M, units, B)``: with the samples last, the first layer of a group is one matrix product, and small layers are fast
+    ``(M, units, B)``: with the samples last, a group's first layer is one matrix product, and small layers are fast
     on a CPU. The gradients are written out by hand, into buffers that stay: no graph, and few operations.
 
     Args:

@@ -1,0 +1,245 @@
+"""A network in a stack ends as it would alone, and as PyTorch's own parts would train it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import labelhedge as lh
+from labelhedge.train.stacked import Fold, Outcome, Recipe, Task, Trial, train
+
+FEATURES, CLASSES, ROWS = 6, 7, 150
+RECIPE = Recipe(hidden=(5, 4), epochs=6, batch_size=32, decay_after=(3, 5), review_after=(3, 4, 5))
+LOSSES = [*lh.losses.PAPER, "ldr-k-kl", "topk-svm"]
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, FEATURES))
+    labels = rng.integers(CLASSES, size=ROWS + 60)
+    inputs = (centres[labels] + 0.7 * rng.normal(size=(ROWS + 60, FEATURES))).astype(np.float32)
+    clean = labels[:ROWS]
+    noisy = lh.noise.uniform(clean, 0.4, num_classes=CLASSES, seed=1).labels
+    return Task(inputs[:ROWS], np.stack([clean, noisy]), clean, inputs[ROWS:], labels[ROWS:], CLASSES)
+
+
+def folds(count=3):
+    rows = np.arange(ROWS)
+    return [Fold(np.delete(rows, slice(30 * f, 30 * f + 30)), rows[30 * f : 30 * f + 30], 7 + f) for f in range(count)]
+
+
+def trials(loss):
+    return [
+        Trial(lr, decay, params, labels)
+        for labels in (0, 1)
+        for lr, decay in ((0.3, 1e-3), (0.02, 0.0))
+        for params in lh.losses.get(loss).grid
+    ]
+
+
+def exact(task, folds, trials, loss, **options):
+    return train(task, folds, trials, loss, RECIPE, dtype=torch.float64, **options)
+
+
+def assert_same(some: Outcome, others: Outcome, pick=(slice(None), slice(None)), tolerance=1e-5):
+    for field in dataclasses.fields(Outcome):
+        np.testing.assert_allclose(
+            getattr(some, field.name), getattr(others, field.name)[pick], rtol=0, atol=tolerance, err_msg=field.name
+        )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_network_in_a_stack_is_the_network_alone(task, loss):
+    stack = exact(task, folds(), trials(loss), loss)
+    for fold in (0, 2):
+        for number in (0, len(trials(loss)) - 1):
+            alone = exact(task, folds()[fold : fold + 1], trials(loss)[number : number + 1], loss)
+            assert_same(alone, stack, (slice(fold, fold + 1), slice(number, number + 1)), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["ce", "ww", "aldr-kl"])
+def test_options_hold_for_the_whole_stack(task, loss):
+    options = {"normalize": "l1"} if loss != "aldr-kl" else {"normalize": "softplus"}
+    with_temperature = [
+        dataclasses.replace(trial, params={**trial.params, "temperature": t})
+        for trial in trials(loss)[:2]
+        for t in (0.3, 1)
+    ]
+    stack = exact(task, folds(), with_temperature, loss, options=options)
+    alone = exact(task, folds(), with_temperature[2:3], loss, options=options)
+    assert_same(alone, stack, (slice(None), slice(2, 3)), tolerance=1e-6)
+    plain = exact(task, folds(), with_temperature, loss)
+    assert not np.allclose(plain.train_loss, stack.train_loss)
+
+
+def by_hand(task, fold, trial, loss):
+    """The same training with nn.Linear, torch.optim.SGD and the loss as a module; (losses, accuracies, test, λ)."""
+    start, order = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
+    generator = torch.Generator().manual_seed(start)
+    sizes = (FEATURES, *RECIPE.hidden, CLASSES)
+    layers = []
+    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+        linear = nn.Linear(fan_in, fan_out, dtype=torch.float64)
+        nn.init.xavier_normal_(linear.weight, generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.Tanh()]
+    model = nn.Sequential(*layers[:-1])
+    optimizer = torch.optim.SGD(model.parameters(), trial.lr, RECIPE.momentum, weight_decay=trial.weight_decay)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(RECIPE.decay_after), RECIPE.decay)
+    inputs, labels = torch.from_numpy(task.inputs).double(), torch.from_numpy(task.labels[trial.labels])
+    stateful = lh.losses.get(loss).state is not None
+    criterion = lh.losses.create(loss, **trial.params, **({"num_samples": ROWS} if stateful else {})).double()
+    shuffling = torch.Generator().manual_seed(order)
+    rows = torch.from_numpy(fold.train)
+    trace, accuracies, lam, best = [], [], [], None
+    for epoch in range(1, RECIPE.epochs + 1):
+        total = 0.0
+        for batch in rows[torch.randperm(len(rows), generator=shuffling)].split(RECIPE.batch_size):
+            optimizer.zero_grad()
+            value = criterion(model(inputs[batch]), labels[batch], *((batch,) if stateful else ()))
+            value.backward()
+            optimizer.step()
+            total += value.item() * len(batch)
+        schedule.step()
+        with torch.no_grad():
+            right = model(inputs[fold.validation]).argmax(1) == labels[fold.validation]
+            accuracies.append(right.double().mean().item())
+            if accuracies[-1] > max(accuracies[:-1], default=-1):
+                scores = model(torch.from_numpy(task.test_inputs).double()).topk(5).indices
+                hits = scores == torch.from_numpy(task.test_labels)[:, None]
+                best = epoch, hits.cumsum(1).clamp(max=1).double().mean(0).tolist()
+            if loss == "tgce" and epoch in RECIPE.review_after:
+                criterion.refresh(model(inputs[rows]), labels[rows], rows)
+        trace.append(total / len(rows))
+        if loss == "aldr-kl":
+            wrong = labels[rows] != torch.from_numpy(task.clean)[rows]
+            lam.append((criterion.lam[rows][~wrong].mean().item(), criterion.lam[rows][wrong].mean().item()))
+    return trace, accuracies, best, np.array(lam)
+
+
+@pytest.mark.parametrize("loss", ["ce", "sce", "ww", "tgce", "ldr-kl", "aldr-kl"])
+def test_a_stack_trains_as_pytorch_does(task, loss):
+    outcome = exact(task, folds(2), trials(loss), loss)
+    for fold, number in ((0, 0), (1, len(trials(loss)) - 1)):
+        trace, accuracies, (epoch, tops), lam = by_hand(task, folds()[fold], trials(loss)[number], loss)
+        at = fold, number
+        np.testing.assert_allclose(outcome.train_loss[at], trace, rtol=1e-5)
+        np.testing.assert_allclose(outcome.epoch_val_top1[at], accuracies, rtol=1e-6)
+        assert outcome.best_epoch[at] == epoch
+        assert outcome.val_top1[at] == pytest.approx(max(accuracies))
+        np.testing.assert_allclose(outcome.test_top[at], tops)
+        if loss == "aldr-kl":
+            np.testing.assert_allclose(outcome.lam_clean[at], lam[:, 0], rtol=1e-5)
+            np.testing.assert_allclose(outcome.lam_flipped[at], lam[:, 1], rtol=1e-5)
+        else:
+            assert np.isnan(outcome.lam_clean[at]).all()
+
+
+def test_test_accuracies_are_those_of_the_best_epoch(task):
+    """Training that ends there has the same weights then, and tests the same."""
+    outcome = exact(task, folds(1), trials("sce"), "sce")
+    early = [number for number in range(12) if outcome.best_epoch[0, number] < RECIPE.epochs]
+    assert early
+    for number in early[:3]:
+        epochs = int(outcome.best_epoch[0, number])
+        shorter = dataclasses.replace(RECIPE, epochs=epochs)
+        again = train(task, folds(1), trials("sce")[number : number + 1], "sce", shorter, dtype=torch.float64)
+        assert again.best_epoch[0, 0] == epochs
+        np.testing.assert_array_equal(again.test_top[0, 0], outcome.test_top[0, number])
+
+
+def test_test_labels_play_no_part_in_training(task):
+    other = dataclasses.replace(task, test_labels=task.test_labels[::-1].copy())
+    some, others = (exact(t, folds(2), trials("gce"), "gce") for t in (task, other))
+    for field in dataclasses.fields(Outcome):
+        same = np.array_equal(getattr(some, field.name), getattr(others, field.name), equal_nan=True)
+        assert same == (field.name != "test_top"), field.name
+
+
+def test_right_labels_play_no_part_but_in_the_traces(task):
+    other = dataclasses.replace(task, clean=(task.clean + 1) % CLASSES)
+    some, others = (exact(t, folds(2), trials("aldr-kl"), "aldr-kl") for t in (task, other))
+    for field in dataclasses.fields(Outcome):
+        same = np.array_equal(getattr(some, field.name), getattr(others, field.name), equal_nan=True)
+        assert same == (field.name not in ("epoch_val_clean_top1", "lam_clean", "lam_flipped")), field.name
+
+
+@pytest.mark.parametrize("loss", ["ce", "aldr-kl", "tgce"])
+def test_a_network_that_diverges_harms_no_other(task, loss):
+    mad = dataclasses.replace(trials(loss)[0], lr=1e30, weight_decay=1e30)
+    together = train(task, folds(), [mad, *trials(loss)], loss, RECIPE)
+    without = train(task, folds(), trials(loss), loss, RECIPE)
+    assert_same(without, together, (slice(None), slice(1, None)), tolerance=1e-4)
+    if loss != "tgce":  # which ends with no sample that it believes, and a constant for each
+        assert not np.isfinite(together.train_loss[:, 0, -1]).any()
+    assert (together.test_top[:, 0, 0] < 0.5).all()
+
+
+@pytest.mark.parametrize("loss", ["ce", "aldr-kl", "tgce"])
+def test_a_stack_too_big_for_memory_is_trained_in_parts(task, loss):
+    from labelhedge.train._plan import trials_at_once
+
+    whole = exact(task, folds(), trials(loss), loss)
+    plan = {"memory": 15_000_000, "device": torch.device("cpu"), "dtype": torch.float64}
+    part = trials_at_once(task, 3, len(trials(loss)), loss, RECIPE, **plan)
+    assert 1 <= part < len(trials(loss))
+    assert_same(exact(task, folds(), trials(loss), loss, memory=15_000_000), whole, tolerance=1e-6)
+    with pytest.raises(ValueError, match=r"the memory must be at least [\d,]+ bytes"):
+        exact(task, folds(), trials(loss), loss, memory=100_000)
+
+
+def test_balanced_accuracies_are_means_over_classes(task):
+    from sklearn.metrics import balanced_accuracy_score
+
+    few = np.where(task.test_labels < 2)[0][:3]
+    uneven = np.concatenate([few, np.where(task.test_labels >= 2)[0]])
+    task = dataclasses.replace(task, test_inputs=task.test_inputs[uneven], test_labels=task.test_labels[uneven])
+    plain, balanced = (
+        exact(dataclasses.replace(task, balanced=b), folds(1), trials("ce")[:1], "ce") for b in (False, True)
+    )
+    assert plain.test_top[0, 0, 0] != balanced.test_top[0, 0, 0]
+    assert balanced.test_top[0, 0, 4] <= 1 + 1e-12
+    assert balanced_accuracy_score([0, 0, 1], [0, 1, 1]) == 0.75  # the definition that test_metrics holds ours against
+
+
+def test_progress_counts_every_epoch_of_every_network(task):
+    counts = []
+    train(task, folds(2), trials("ce"), "ce", RECIPE, advance=counts.append)
+    assert sum(counts) == 2 * len(trials("ce")) * RECIPE.epochs
+    assert len(counts) == RECIPE.epochs
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": []}, "needs a fold and a trial"),
+        ({"trials": []}, "needs a fold and a trial"),
+        ({"folds": [Fold(np.arange(9), np.arange(9), 0), Fold(np.arange(8), np.arange(9), 0)]}, "same numbers of rows"),
+        ({"trials": [Trial(0.1, 0, {"q": 0.5}), Trial(0.1, 0, {})]}, "same hyperparameters"),
+        ({"recipe": Recipe(hidden=())}, "one layer at least"),
+        ({"loss": "focal"}, "unknown loss 'focal'"),
+    ],
+)
+def test_what_cannot_be_a_stack(task, change, message):
+    arguments = {"folds": folds(), "trials": trials("gce"), "loss": "gce", "recipe": RECIPE} | change
+    with pytest.raises(ValueError, match=message):
+        train(task, **arguments)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", ["ce", "ww", "tgce", "aldr-kl"])
+def test_a_gpu_trains_the_same_networks(task, loss):
+    on_cpu, on_gpu = (exact(task, folds(), trials(loss), loss, device=device) for device in ("cpu", "cuda"))
+    assert_same(on_gpu, on_cpu, tolerance=1e-5)
+
+
+@pytest.mark.gpu
+def test_a_gpu_keeps_within_memory(task):
+    torch.cuda.reset_peak_memory_stats()
+    many = trials("aldr-kl") * 40
+    memory = 2_000_000_000
+    train(task, folds(), many, "aldr-kl", RECIPE, device="cuda", memory=memory)
+    assert torch.cuda.max_memory_allocated() < memory

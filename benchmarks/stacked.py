@@ -9,6 +9,7 @@ that it is as fast as such a loop gets. Network-epochs per second, medians of --
 """
 
 import argparse
+import dataclasses
 import platform
 import statistics
 import time
@@ -58,13 +59,11 @@ def plain_loop(data, folds, recipe, id: str, device: str, epochs: int) -> float:
     return (time.perf_counter() - start) / epochs
 
 
-def stack(data, folds, recipe, job: Job, device: str) -> float:
-    """Seconds of a whole stack, all epochs and the final test."""
-    synchronize(device)
+def stack(data, folds, recipe, job: Job, device: str) -> tuple[float, float]:
+    """Seconds of a whole stack, and of its epochs alone."""
     start = time.perf_counter()
-    train(task(data, job), folds, trials(job), entry(job.loss).loss, recipe, device=device)
-    synchronize(device)
-    return time.perf_counter() - start
+    outcome = train(task(data, job), folds, trials(job), entry(job.loss).loss, recipe, device=device)
+    return time.perf_counter() - start, float(outcome.seconds.sum())
 
 
 def synchronize(device: str) -> None:
@@ -86,35 +85,34 @@ def main() -> None:
     data = lh.data.load(args.dataset, root=args.data)
     protocol = PRESETS["paper"].protocol
     folds = protocol.cross_validation(data, 0)
-    recipe = protocol.recipe(data)
-    print(
-        f"{args.dataset}, {device_name(args.device)}, torch {torch.__version__}, Python {platform.python_version()}, "
-    )
-    print("one thread, median of", args.repeat, "\n")
-    print("| loss | networks | stack, s | µs per network and step | network-epochs/s | plain loop | ratio |")
-    print("|---|---|---|---|---|---|---|")
-    recipe = type(recipe)(**{**vars(recipe), "epochs": args.epochs})
-    per_network = {}
+    recipe = dataclasses.replace(protocol.recipe(data), epochs=args.epochs)
+    print(f"{args.dataset}, {args.epochs} epochs, {device_name(args.device)}, torch {torch.__version__}, ", end="")
+    print(f"Python {platform.python_version()}, one thread, median of {args.repeat}\n")
+    print("| loss | networks | all, s | epochs, s | µs per network and step | network-epochs/s | plain loop | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    runs = {}
     for loss in ("ce", "aldr-kl"):
-        # as many networks for cross entropy, which has nothing to tune: the same labels several times
+        # cross entropy has nothing to tune: as many networks, with the same labels several times
         settings = PAPER * (3 if loss == "ce" else 1)
         per_setting = len(protocol.tuned(entry(loss))) * len(folds)
-        job = Job(protocol, args.dataset, loss, 0, settings[: args.networks // per_setting])
-        stacked, looped = [], []
+        runs[loss] = Job(protocol, args.dataset, loss, 0, settings[: args.networks // per_setting]), [], []
         if args.device != "cpu":
-            stack(data, folds, type(recipe)(**{**vars(recipe), "epochs": 1}), job, args.device)  # compiles
-        for _ in range(args.repeat):
+            stack(data, folds, dataclasses.replace(recipe, epochs=1), runs[loss][0], args.device)  # compiles
+    for _ in range(args.repeat):
+        for loss, (job, stacked, looped) in runs.items():
             stacked.append(stack(data, folds, recipe, job, args.device))
             if args.loop:
                 looped.append(plain_loop(data, folds, recipe, loss, args.device, max(3, min(20, args.epochs // 5))))
-        seconds = statistics.median(stacked)
-        rate = job.networks * args.epochs / seconds
-        per_network[loss] = seconds / job.networks
-        steps = -(-len(folds[0].train) // recipe.batch_size) * args.epochs
+    steps = -(-len(folds[0].train) // recipe.batch_size) * args.epochs
+    per_network = {}
+    for loss, (job, stacked, looped) in runs.items():
+        whole, epochs = (statistics.median(column) for column in zip(*stacked, strict=True))
+        per_network[loss] = epochs / job.networks
+        rate = job.networks * args.epochs / whole
         plain = 1 / statistics.median(looped) if looped else float("nan")
         print(
-            f"| {loss} | {job.networks} | {seconds:.2f} | {seconds / job.networks / steps * 1e6:.2f} | {rate:,.0f} "
-            f"| {plain:,.1f} | {rate / plain:.1f} |",
+            f"| {loss} | {job.networks} | {whole:.2f} | {epochs:.2f} | {epochs / job.networks / steps * 1e6:.2f} "
+            f"| {rate:,.0f} | {plain:,.1f} | {rate / plain:.1f} |",
             flush=True,
         )
     print(f"\nALDR-KL / CE per network and epoch: {per_network['aldr-kl'] / per_network['ce']:.2f}")

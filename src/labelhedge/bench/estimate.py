@@ -68,7 +68,8 @@ def _bytes_per_step(job: Job, machine: Machine) -> int:
     recipe = job.protocol.recipe(loaded)
     sizes = (task(loaded, job).inputs.shape[1], *recipe.hidden, loaded.num_classes)
     units = recipe.batch_size * sum(sizes[1:])
-    return 4 * job.networks * (7 * StackedMLP.count_weights(sizes) + 12 * units)
+    numbers: int = 7 * StackedMLP.count_weights(sizes) + 12 * units
+    return 4 * job.networks * numbers
 
 
 def _trial(job: Job, machine: Machine) -> float:

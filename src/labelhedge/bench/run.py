@@ -6,7 +6,6 @@ import functools
 import json
 import platform
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,6 @@ class Machine:
 def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
     """Train everything the job asks for and write its results."""
     loaded = dataset(job, machine)
-    start = time.perf_counter()
     outcome = train(
         task(loaded, job),
         job.protocol.cross_validation(loaded, job.seed),
@@ -54,8 +52,7 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
         device=machine.device,
         advance=advance,
     )
-    seconds = time.perf_counter() - start
-    networks = _networks(job, outcome, seconds, machine.device)
+    networks = _networks(job, outcome, machine.device)
     store.write(
         job.place, [s.id for s in job.settings], job.configuration, networks, _traces(job, outcome, choose(networks))
     )
@@ -98,10 +95,9 @@ def trials(job: Job) -> list[Trial]:
     ]
 
 
-def _networks(job: Job, outcome: Outcome, seconds: float, device: str) -> pd.DataFrame:
+def _networks(job: Job, outcome: Outcome, device: str) -> pd.DataFrame:
     origin = {
         "epochs": job.protocol.epochs,
-        "seconds": seconds / job.networks,
         "device": device_name(device),
         "versions": versions(),
         "commit": commit(),
@@ -116,6 +112,7 @@ def _networks(job: Job, outcome: Outcome, seconds: float, device: str) -> pd.Dat
                 | {"lr": trial.lr, "weight_decay": trial.weight_decay, "params": json.dumps(dict(trial.params))}
                 | {"best_epoch": int(outcome.best_epoch[at]), "val_top1": float(outcome.val_top1[at])}
                 | tops
+                | {"seconds": float(outcome.seconds[at])}
                 | origin
             )
     return _frame(rows)

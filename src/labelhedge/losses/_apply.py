@@ -196,7 +196,14 @@ def take(values: Tensor, target: Tensor | None) -> Tensor:
     """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels."""
     if target is None:
         return values
+    if torch.compiler.is_compiling():  # unlike gather it has a gradient that fuses with what is around it
+        return torch.where(is_label(target, values), values, 0.0).sum(-1, keepdim=True)
     return values.mT.gather(-2, target.mT).mT if _lies_transposed(values) else values.gather(-1, target)
+
+
+def is_label(target: Tensor, values: Tensor) -> Tensor:
+    """Whether a class is the label, ``(..., K)``."""
+    return torch.arange(values.shape[-1], device=values.device) == target
 
 
 def _lies_transposed(values: Tensor) -> bool:

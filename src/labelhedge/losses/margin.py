@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, take
+from labelhedge.losses._apply import Common, Number, apply, is_label, take
 from labelhedge.losses._module import Loss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
 
@@ -15,7 +16,10 @@ MARGIN = Interval("[0, inf)")
 
 def gaps(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
     """``q_k = f_k - f_y + c_y`` for the other classes and 0 for the label, ``(..., K)``."""
-    return (logits - take(logits, target) + margin).scatter(-1, target, 0.0)
+    others = logits - take(logits, target) + margin
+    if torch.compiler.is_compiling():
+        return torch.where(is_label(target, logits), 0.0, others)
+    return others.scatter(-1, target, 0.0)
 
 
 def cs(logits: Tensor, target: Tensor, *, margin: Number = 1.0, **common: Unpack[Common]) -> Tensor:

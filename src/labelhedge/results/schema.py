@@ -28,7 +28,7 @@ NETWORKS = {
     "val_top1": "float64",  # on the noisy labels of the validation fold, at best_epoch; all accuracies are in [0, 1]
     **dict.fromkeys(TEST, "float64"),  # on the clean test labels, at best_epoch; empty where k is not below the classes
     "epochs": "int64",
-    "seconds": "float64",  # this network's share of the time its stack took to train
+    "seconds": "float64",  # this network's share of the time that the epochs of its stack took
     "device": "string",
     "versions": "string",
     "commit": "string",

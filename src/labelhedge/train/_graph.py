@@ -12,12 +12,15 @@ from torch import Tensor
 _WARM_UP = 3
 
 
-def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """The function with its operations fused, where that pays and can be done; dimension 1 of its tensors may vary."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return function
+def compiles(device: torch.device) -> bool:
+    """Whether torch's compiler pays, and can be had."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its operations fused; dimension 1 of its tensors may vary."""
     torch.compiler.reset()  # or else, after a few losses in one process, the compiler takes the next ones as they are
-    fused = torch.compile(function)
+    fused = torch.compile(function, fullgraph=True)
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from labelhedge import losses
 from labelhedge.losses import PerSampleLoss, TGCELoss
 from labelhedge.models.mlp import StackedMLP, with_bias
-from labelhedge.train._graph import compiled, replayed
+from labelhedge.train._graph import compiled, compiles, replayed
 from labelhedge.train._plan import rows_at_once
 from labelhedge.train.metrics import balanced_weight, rank_of_label, top_k
 
@@ -79,8 +80,9 @@ class Stack:
         self.order = self.train_rows.clone()
         self.columns = torch.arange(recipe.batch_size, device=device)
         self.loss_sum = torch.zeros(networks, device=device, dtype=dtype)
-        self._values = compiled(self._loss_values, device)
-        self._descend = compiled(_descend, device)
+        self._values_and_slope, self._descend = self._differentiate, _descend
+        if compiles(device):
+            self._values_and_slope, self._descend = compiled(self._differentiate_in_one_graph), compiled(_descend)
 
     def train(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
         """Train all epochs; the arrays of an outcome."""
@@ -89,6 +91,7 @@ class Stack:
         best = torch.full((networks,), -1.0, device=self.device, dtype=torch.float64)
         best_epoch = torch.zeros(networks, device=self.device, dtype=torch.long)
         run_epoch, mean_lambdas = self._epoch_runner(), self._lambda_means()
+        start = self._now()
         for epoch in range(epochs):
             run_epoch()
             accuracy, accuracy_on_clean = self._validate()
@@ -105,6 +108,7 @@ class Stack:
             if epoch + 1 in self.recipe.review_after:
                 self._review()
             advance(networks)
+        seconds = self._now() - start
         train_loss, val, val_clean, lam_clean, lam_flipped = (
             trace.T.reshape(*self.shape, epochs).float().cpu().numpy() for trace in traces
         )
@@ -117,7 +121,13 @@ class Stack:
             "epoch_val_clean_top1": val_clean,
             "lam_clean": lam_clean,
             "lam_flipped": lam_flipped,
+            "seconds": np.full(self.shape, seconds / networks),
         }
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     def _epoch_runner(self) -> Callable[[], None]:
         """A function that trains one epoch; on a GPU it replays recorded steps."""
@@ -151,26 +161,41 @@ class Stack:
         inputs = self.inputs[rows]
         index = self._per_network(rows)
         target = self._target(index)
-        logits = self.network.logits(inputs).requires_grad_()
+        logits = self.network.logits(inputs)
         if self.value is None:
-            values = self._values(logits, target)
+            values, slope = self._values_and_slope(logits, target)
         else:
-            values, new = self._values(logits, target, self.value.gather(1, index))
-            self.value.scatter_(1, index, new.detach())
-        (slope,) = torch.autograd.grad(values, logits, torch.full_like(values, 1 / size))
+            values, slope, new = self._values_and_slope(logits, target, self.value.gather(1, index))
+            self.value.scatter_(1, index, new)
         self.network.backward(inputs, slope)
-        self.loss_sum += values.detach().sum(1)
+        self.loss_sum += values.sum(1)
         network = self.network
         self._descend(
             network.weights, network.gradients, self.velocity, self.lr, self.weight_decay, self.recipe.momentum
         )
 
-    def _loss_values(self, logits: Tensor, target: Tensor, value: Tensor | None = None) -> Any:
-        """The loss of each sample, and its next value where the loss keeps one."""
-        if value is None:
-            return self.criterion(logits, target)
+    def _differentiate(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
+        """The loss of each sample, the slope of each network's mean loss, and new values where the loss has them."""
+        logits.requires_grad_()
+        losses, *new = self._losses(logits, target, *value)
+        (slope,) = torch.autograd.grad(losses, logits, torch.full_like(losses, 1 / target.shape[1]))
+        return losses.detach(), slope, *new
+
+    def _differentiate_in_one_graph(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
+        """The same for a compiler, which can then fuse the loss with its slope."""
+
+        def mean(logits: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            losses, *new = self._losses(logits, target, *value)
+            return losses.sum() / target.shape[1], (losses, *new)
+
+        slope, (_, (losses, *new)) = torch.func.grad_and_value(mean, has_aux=True)(logits)
+        return losses, slope, *new
+
+    def _losses(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
+        if not value:
+            return (self.criterion(logits, target),)
         assert isinstance(self.criterion, PerSampleLoss)
-        return self.criterion.visit(logits, target, value)
+        return self.criterion.visit(logits, target, *value)
 
     def _per_network(self, rows: Tensor) -> Tensor:
         """Rows of each fold ``(folds, B)`` as those of each network ``(M, B)``."""

@@ -92,6 +92,8 @@ class Outcome:
     lam_clean: NDArray[np.float32]
     """Mean λ of the training samples whose label is right; NaN for losses without λ."""
     lam_flipped: NDArray[np.float32]
+    seconds: NDArray[np.float64]
+    """This network's share of the time of all epochs, without what comes before (a GPU's compiler) and after."""
 
 
 def train(

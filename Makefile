@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-gpu lint types format bench bench-data clean
+.PHONY: help demo test test-gpu lint types format bench bench-data bench-stacked clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -13,8 +13,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev]"
 	touch $@
 
-demo: $(READY)  ## train on real data with wrong labels: cross entropy against ALDR-KL
-	$(BIN)/python examples/noisy_labels.py
+demo: $(READY)  ## the paper's leaderboard on Vowel: 15 losses, 7 noises, 5 folds, tuned; then a page to look at
+	$(BIN)/labelhedge demo --out build/demo
 
 test: lint types  ## lint, types, tests and doctests
 	$(BIN)/python -m pytest
@@ -35,6 +35,9 @@ format: $(READY)  ## let ruff rewrite the files
 
 bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
 	$(BIN)/python benchmarks/losses_cpu.py
+
+bench-stacked: $(READY)  ## time a stack of networks against a plain PyTorch loop
+	$(BIN)/python benchmarks/stacked.py
 
 bench-data: $(READY)  ## time the readers of data against scikit-learn and Pillow
 	PYTHONPATH=. $(BIN)/python benchmarks/data_readers.py

@@ -14,7 +14,7 @@ import labelhedge as lh
 from labelhedge.bench import run as bench_run
 from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import PRESETS, entry, setting
-from labelhedge.bench.run import Machine, run, task, trials
+from labelhedge.bench.run import Machine, dataset, run, task, trials
 from labelhedge.results import ResultsStore, choose, load, load_traces
 from labelhedge.results.schema import CELL, CONFIGURATION, NETWORKS, TEST, TRACES
 
@@ -140,6 +140,13 @@ def test_lambdas_are_traced_where_there_are_any(results):
     assert (traces["lam_clean"] != traces["lam_flipped"]).all()
 
 
+def test_an_entry_on_l1_is_trained_on_normalised_logits(tmp_path):
+    (plain, _, _), (normalised, _, _) = (done(job(loss), tmp_path / loss) for loss in ("ce", "ce@l1"))
+    at_temperature_1 = normalised[normalised["params"] == '{"temperature": 1.0}'].reset_index(drop=True)
+    assert len(at_temperature_1) == len(plain)
+    assert (at_temperature_1["val_top1"] != plain["val_top1"]).any()
+
+
 def test_the_same_job_gives_the_same_bits(results, tmp_path):
     todo, networks, traces, _ = results
     again, traces_again, _ = done(todo, tmp_path)
@@ -151,6 +158,7 @@ def test_another_seed_has_another_split_other_noise_and_another_start(tmp_path):
     loaded = [lh.data.load("vowel", seed=seed) for seed in (0, 1)]
     tasks = [task(data, job("ce", seed)) for seed, data in enumerate(loaded)]
     assert not np.array_equal(tasks[0].inputs, tasks[1].inputs)
+    assert np.array_equal(dataset(job("ce", 1), Machine()).train.inputs, tasks[1].inputs)
     same_data = task(loaded[0], job("ce", 1))
     assert not np.array_equal(same_data.labels[1], tasks[0].labels[1])
     networks, _, _ = done(job("ce", 1), tmp_path)

@@ -23,7 +23,7 @@ from tests.results.test_store import PLACE, rows
 store, random = ResultsStore(sys.argv[1]), random.Random(0)
 networks, traces = rows(count=400), rows(table="traces", count=400)
 store.write(PLACE, ["clean"], "", networks.assign(noise="clean"), traces.assign(noise="clean"))
-for start in range(20):
+for start in range(15):
     if not (writer := os.fork()):
         for version in range(start, 10**9):
             noise = f"u0.{version % 7}"

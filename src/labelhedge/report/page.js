@@ -232,7 +232,7 @@
     byId("cost-text").textContent =
       "Seconds per epoch of one network, the mean over all that were trained" +
       (unit ? `, with those of cross entropy as 1 (${Number(unit.toPrecision(3))} s)` : "") +
-      ". Networks are trained many at once; each counts its share of the time.";
+      ". Networks are trained many at once and each counts its share of the time, so a loss with less to tune, whose stacks are smaller, seems slower, and so do all where several processes share a device.";
     const colours = losses.map((loss) => lineColours()[data.highlighted.indexOf(loss)] || colour("--others"));
     const traces = losses.length
       ? [{

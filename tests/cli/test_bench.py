@@ -63,13 +63,12 @@ for line in sys.stdin:
     told = json.loads(line)
     if isinstance(told, int):
         print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
-    elif child := os.fork():
-        print(child, flush=True)
-    else:
+    elif not os.fork():
         os.setsid()
+        print(os.getpid(), flush=True)
         redirect(0, os.devnull, os.O_RDONLY)
-        redirect(1, told.pop(0), os.O_WRONLY | os.O_CREAT)
-        redirect(2, told.pop(0), os.O_WRONLY | os.O_CREAT)
+        redirect(1, told.pop(0), os.O_WRONLY)
+        redirect(2, told.pop(0), os.O_WRONLY)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code = main(*told)
         atexit._run_exitfuncs()
@@ -94,6 +93,8 @@ class Forker:
     def start(self, *arguments):
         self.started += 1
         files = [self.folder / f"{self.started}.{name}" for name in ("out", "err")]
+        for file in files:
+            file.touch()
         return Command(self, self.ask([*map(str, files), *map(str, arguments)]), *files)
 
     def trained(self, out):

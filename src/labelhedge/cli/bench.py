@@ -23,15 +23,14 @@ from labelhedge.data import info, load
 from labelhedge.noise import settings
 from labelhedge.results import ResultsStore
 
-PAPER = "paper"
 Out = Annotated[Path, typer.Option(help="The folder for the results; what is there already is not trained again.")]
 
 
 def bench(
     preset: Annotated[str, typer.Option(help=f"What to compare, and how: {', '.join(PRESETS)}.")] = "demo",
     dataset: Annotated[str | None, typer.Option(help="Data sets, with commas between.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Losses, with commas between; 'paper' for its 15.")] = None,
-    noise: Annotated[str | None, typer.Option(help="clean, u0.3, cd0.1 or any such; 'paper' for its 7.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Losses, with commas between; 'paper' stands for its 15.")] = None,
+    noise: Annotated[str | None, typer.Option(help="clean, u0.3, cd0.1 or any such; 'paper' stands for its 7.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Fewer for a quick look.")] = None,
     folds: Annotated[int | None, typer.Option(min=1, max=5, help="Fewer for a quick look.")] = None,
@@ -56,10 +55,10 @@ def bench(
     protocol = replace(chosen.protocol, epochs=epochs or chosen.protocol.epochs, folds=folds or chosen.protocol.folds)
     datasets = _names(dataset) or chosen.datasets
     _refuse_images(datasets)
-    entries = losses.PAPER if loss == PAPER else _names(loss) or chosen.losses
+    entries = _names(loss, losses.PAPER) or chosen.losses
     for name in entries:
         entry(name)  # refuses what it does not know
-    noises = settings.PAPER if noise == PAPER else [setting(name) for name in _names(noise)] or chosen.settings
+    noises = [setting(name) for name in _names(noise, [s.id for s in settings.PAPER])] or chosen.settings
     wanted = jobs(protocol, datasets, entries, noises, range(seeds or chosen.seeds))
 
     place = _device(device)
@@ -122,11 +121,12 @@ def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: 
     _say(f"results are in {store.root}; now: labelhedge report {store.root}")
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _names(text: str | None, paper: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names in a list with commas, each once; the word 'paper' stands for several."""
     names = () if text is None else tuple(name.strip() for name in text.split(","))
     if "" in names:
         raise ValueError(f"empty name in the list {text!r}")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(n for name in names for n in (paper if paper and name == "paper" else (name,))))
 
 
 def _refuse_images(datasets: Iterable[str]) -> None:

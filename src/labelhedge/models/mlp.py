@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+Learn = Callable[[int, Tensor, Tensor], None]
 _ALIGNMENT = 4
 """Rows of this many numbers are what matrix products read fastest."""
 
@@ -35,7 +36,7 @@ class StackedMLP:
 
     A layer's weights are ``(M, out, in)``, the bias behind the others as in :func:`with_bias`, and activations are
     ``(M, units, B)``: with the samples last, a group's first layer is one matrix product, and small layers are fast
-    on a CPU. The gradients are written out by hand, into buffers that stay: no graph, and few operations.
+    on a CPU. The way back is written out by hand: no graph, and few operations.
 
     Args:
         sizes: Features, units of the hidden layers (one at least), classes.
@@ -68,7 +69,6 @@ class StackedMLP:
         self.weights = [
             torch.stack(layer).to(device, dtype).repeat_interleave(members, 0) for layer in zip(*starts, strict=True)
         ]
-        self.gradients = [torch.zeros_like(weight) for weight in self.weights]
         self._hidden: dict[int, list[Tensor]] = {}
 
     @staticmethod
@@ -80,29 +80,32 @@ class StackedMLP:
         """The logits for ``inputs`` ``(groups, B, features)``, of these networks or of others with such ``weights``."""
         first, *others = self.weights if weights is None else weights
         hidden = self._activations(inputs.shape[1])
-        net = torch.bmm(self._grouped(first), inputs.mT).view(len(first), first.shape[1], -1)
+        net = torch.bmm(first.view(self.groups, -1, first.shape[-1]), inputs.mT).view(len(first), first.shape[1], -1)
         for units, weight in zip(hidden, others, strict=True):
             _tanh(net, out=units[:, : net.shape[1]])
             last = weight is others[-1]
             net = torch.bmm(units.mT, weight.mT) if last and self.classes_last else torch.bmm(weight, units)
         return net
 
-    def backward(self, inputs: Tensor, slope: Tensor) -> None:
-        """Set ``gradients`` from the derivative by the logits, after a call of :meth:`logits` with these ``inputs``."""
+    def backward(self, inputs: Tensor, slope: Tensor, learn: Learn) -> None:
+        """Go back through the layers from the derivative by the logits, after :meth:`logits` with these ``inputs``.
+
+        Args:
+            inputs: As for the logits.
+            slope: Of the shape of the logits.
+            learn: Called with each layer, last first, and the two factors of its gradient: ``(G, rows, B)`` and
+                ``(G, B, in)``, whose product has the numbers of the layer's weights. It may change these weights.
+        """
         if self.classes_last:
             slope = slope.mT
         hidden = self._activations(inputs.shape[1])
         for layer in range(len(hidden), 0, -1):
-            units, weight = hidden[layer - 1], self.weights[layer]
-            torch.bmm(slope, units.mT, out=self.gradients[layer])
-            width = self.sizes[layer]
-            slope = torch.bmm(weight[:, :, :width].mT, slope)
-            torch.ops.aten.tanh_backward.grad_input(slope, units[:, :width], grad_input=slope)
-        torch.bmm(slope.view(self.groups, -1, slope.shape[-1]), inputs, out=self._grouped(self.gradients[0]))
-
-    def _grouped(self, first: Tensor) -> Tensor:
-        """Weights of the first layer, one matrix per group."""
-        return first.view(self.groups, -1, first.shape[-1])
+            units, width = hidden[layer - 1], self.sizes[layer]
+            before = torch.bmm(self.weights[layer][:, :, :width].mT, slope)
+            torch.ops.aten.tanh_backward.grad_input(before, units[:, :width], grad_input=before)
+            learn(layer, slope, units.mT)
+            slope = before
+        learn(0, slope.view(self.groups, -1, slope.shape[-1]), inputs)
 
     def _activations(self, batch: int) -> list[Tensor]:
         """Buffers ``(M, units, B)`` for the hidden layers, with the row of ones for the bias."""

@@ -13,7 +13,7 @@ _WARM_UP = 3
 
 
 def compiles(device: torch.device) -> bool:
-    """Whether torch's compiler pays, and can be had."""
+    """Whether torch's compiler pays, and can be had: it brings Triton where it brings CUDA."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 

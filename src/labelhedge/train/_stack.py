@@ -16,6 +16,7 @@ from labelhedge.losses import PerSampleLoss, TGCELoss
 from labelhedge.models.mlp import StackedMLP, with_bias
 from labelhedge.train._graph import compiled, compiles, replayed
 from labelhedge.train._plan import rows_at_once
+from labelhedge.train._sgd import MomentumSGD
 from labelhedge.train.metrics import balanced_weight, rank_of_label, top_k
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Stack:
     ) -> None:
         self.recipe, self.shape, self.classes = recipe, (len(folds), len(trials)), task.num_classes
         self.device = device
-        networks = len(folds) * len(trials)
+        self.networks = len(folds) * len(trials)
 
         def of_trials(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float64).repeat(len(folds)).to(device, dtype)
@@ -54,9 +55,12 @@ class Stack:
         )
         self.class_dim = -1 if self.network.classes_last else 1
         self.shuffles = [torch.Generator().manual_seed(order) for _, order in seeds]
-        self.lr = of_trials([trial.lr for trial in trials]).view(-1, 1, 1)
-        self.weight_decay = of_trials([trial.weight_decay for trial in trials]).view(-1, 1, 1)
-        self.velocity = [torch.zeros_like(weight) for weight in self.network.weights]
+        self.optimizer = MomentumSGD(
+            self.network.weights,
+            lr=of_trials([trial.lr for trial in trials]).view(-1, 1, 1),
+            weight_decay=of_trials([trial.weight_decay for trial in trials]).view(-1, 1, 1),
+            momentum=recipe.momentum,
+        )
         self.best_weights = [weight.clone() for weight in self.network.weights]
 
         params = {name: of_trials([trial.params[name] for trial in trials]).view(-1, 1) for name in trials[0].params}
@@ -64,7 +68,7 @@ class Stack:
         self.value: Tensor | None = None
         if isinstance(self.criterion, PerSampleLoss):
             initial = torch.as_tensor(self.criterion.initial(), device=device)
-            self.value = initial.expand(networks, len(task.inputs)).clone()
+            self.value = initial.expand(self.networks, len(task.inputs)).clone()
 
         self.inputs = with_bias(torch.from_numpy(task.inputs).to(device, dtype))
         self.labels = torch.from_numpy(task.labels).to(device)
@@ -79,14 +83,14 @@ class Stack:
 
         self.order = self.train_rows.clone()
         self.columns = torch.arange(recipe.batch_size, device=device)
-        self.loss_sum = torch.zeros(networks, device=device, dtype=dtype)
-        self._values_and_slope, self._descend = self._differentiate, _descend
+        self.loss_sum = torch.zeros(self.networks, device=device, dtype=dtype)
+        self._values_and_slope = self._differentiate
         if compiles(device):
-            self._values_and_slope, self._descend = compiled(self._differentiate_in_one_graph), compiled(_descend)
+            self._values_and_slope = compiled(self._differentiate_in_one_graph)
 
     def train(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
         """Train all epochs; the arrays of an outcome."""
-        epochs, networks = self.recipe.epochs, len(self.lr)
+        epochs, networks = self.recipe.epochs, self.networks
         traces = torch.full((5, epochs, networks), float("nan"), device=self.device)
         best = torch.full((networks,), -1.0, device=self.device, dtype=torch.float64)
         best_epoch = torch.zeros(networks, device=self.device, dtype=torch.long)
@@ -104,7 +108,7 @@ class Stack:
             traces[1, epoch], traces[2, epoch] = accuracy, accuracy_on_clean
             traces[3:, epoch] = mean_lambdas()
             if epoch + 1 in self.recipe.decay_after:
-                self.lr.mul_(self.recipe.decay)
+                self.optimizer.lr.mul_(self.recipe.decay)
             if epoch + 1 in self.recipe.review_after:
                 self._review()
             advance(networks)
@@ -133,7 +137,7 @@ class Stack:
         """A function that trains one epoch; on a GPU it replays recorded steps."""
         size = self.recipe.batch_size
         full, rest = divmod(self.train_rows.shape[1], size)
-        changes = [*self.network.weights, *self.velocity, self.columns, self.loss_sum]
+        changes = [*self.network.weights, *self.optimizer.velocities, self.columns, self.loss_sum]
         if self.value is not None:
             changes.append(self.value)
         step = replayed(lambda: self._step(size), changes, self.device) if full else None
@@ -167,12 +171,8 @@ class Stack:
         else:
             values, slope, new = self._values_and_slope(logits, target, self.value.gather(1, index))
             self.value.scatter_(1, index, new)
-        self.network.backward(inputs, slope)
+        self.network.backward(inputs, slope, self.optimizer.step)
         self.loss_sum += values.sum(1)
-        network = self.network
-        self._descend(
-            network.weights, network.gradients, self.velocity, self.lr, self.weight_decay, self.recipe.momentum
-        )
 
     def _differentiate(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
         """The loss of each sample, the slope of each network's mean loss, and new values where the loss has them."""
@@ -203,7 +203,7 @@ class Stack:
 
     def _blocks(self, rows: Tensor) -> Iterator[Tensor]:
         """Rows ``(folds, N)`` in blocks that fit into memory and, on a CPU, into the cache."""
-        size = rows_at_once(len(self.lr), max(self.network.sizes[1:]), self.device)
+        size = rows_at_once(self.networks, max(self.network.sizes[1:]), self.device)
         return iter(rows.tensor_split(tuple(range(size, rows.shape[1], size)), 1))
 
     @torch.no_grad()
@@ -256,7 +256,7 @@ class Stack:
     def _lambda_means(self) -> Callable[[], Tensor]:
         """A function that gives the mean λ of training samples with right and with wrong labels, ``(2, M)``."""
         if self.value is None or not self.value.is_floating_point():
-            return lambda: torch.full((2, len(self.lr)), torch.nan, device=self.device)
+            return lambda: torch.full((2, self.networks), torch.nan, device=self.device)
         trained = torch.zeros(self.shape[0], len(self.clean), device=self.device, dtype=torch.bool)
         trained.scatter_(1, self.train_rows, True)
         wrong = self.labels != self.clean
@@ -274,13 +274,3 @@ class Stack:
     def _target(self, index: Tensor) -> Tensor:
         """The labels that each network is to believe at its rows ``(M, B)``."""
         return self.labels.view(-1)[self.first_label + index]
-
-
-def _descend(
-    weights: list[Tensor], gradients: list[Tensor], velocities: list[Tensor], lr: Tensor, decay: Tensor, momentum: float
-) -> None:
-    """A step of momentum SGD with weight decay, as ``torch.optim.SGD`` makes it."""
-    for weight, gradient, velocity in zip(weights, gradients, velocities, strict=True):
-        gradient.addcmul_(weight, decay)
-        velocity.mul_(momentum).add_(gradient)
-        weight.addcmul_(velocity, lr, value=-1)

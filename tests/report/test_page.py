@@ -1,8 +1,11 @@
 """The page in a real browser."""
 
+import io
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from labelhedge.report.content import gather
 from labelhedge.report.page import page as make_page
@@ -244,6 +247,16 @@ def test_dark_mode(visit, report):
     assert dark[0] == "rgb(20, 23, 27)"
     assert all(a != b for a, b in zip(dark[1], light[1], strict=True))
     assert dark[2] != light[2]
+
+
+@pytest.mark.parametrize(("scheme", "brightness"), [("light", (200, 256)), ("dark", (10, 70))])
+def test_what_the_eye_sees(visit, report, scheme, brightness):
+    """A picture of the whole page: mostly background, and coloured lines in the plots."""
+    picture = visit(report.files[0], color_scheme=scheme).screenshot(full_page=True)
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+    assert brightness[0] < np.median(pixels) < brightness[1]
+    colourful = np.ptp(pixels, axis=2) > 80
+    assert 0.0005 < colourful.mean() < 0.2
 
 
 def test_the_page_tells_where_its_numbers_come_from(page):

@@ -94,6 +94,7 @@ class TGCELoss(PerSampleLoss):
         return _reduced(self._prepare(logits, target), value), value
 
     def review(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Which samples to keep, those whose ``p_y`` exceeds k; for callers that keep the values, as ``visit`` is."""
         return self._believed(self._prepare(logits, target)).view(target.shape)
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "_optional": set(),
     "_random": set(),
     "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
-    "cli": {"bench", "cli", "data", "losses", "noise", "report", "results"},
+    "cli": {"bench", "cli", "data", "losses", "noise", "report", "results", "_optional"},
     "data": {"data", "_optional", "_random"},
     "functional": {"losses"},
     "losses": {"losses", "kernels"},

@@ -12,8 +12,8 @@ from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import entry
 from labelhedge.bench.run import Machine, dataset, task, trials
 from labelhedge.models.mlp import StackedMLP
-from labelhedge.train._plan import trials_at_once
-from labelhedge.train.stacked import Fold, train
+from labelhedge.train._plan import bytes_of_stack, trials_at_once
+from labelhedge.train.stacked import Fold, Recipe, Task, train
 
 _BATCHES = 4
 _COMPILING = 15.0
@@ -26,7 +26,7 @@ _GPU_BANDWIDTH = 1.5e12
 
 def seconds(jobs: Sequence[Job], machine: Machine, workers: int) -> float:
     """About how long the jobs will take: on a CPU from a short trial on each data set, on a GPU from their size."""
-    on_gpu = torch.device(machine.device).type == "cuda"
+    on_gpu = machine.torch_device.type == "cuda"
     per_step = {}
     total = 0.0
     for job in jobs:
@@ -44,22 +44,21 @@ def seconds(jobs: Sequence[Job], machine: Machine, workers: int) -> float:
 
 def networks_at_once(jobs: Sequence[Job], machine: Machine) -> int:
     """The largest stack among the jobs."""
-    largest = 0
-    for job in jobs:
-        loaded = dataset(job, machine)
-        folds = job.protocol.folds
-        recipe = job.protocol.recipe(loaded)
-        together = trials_at_once(
-            task(loaded, job),
-            folds,
-            len(trials(job)),
-            entry(job.loss).loss,
-            recipe,
-            memory=machine.memory,
-            device=torch.device(machine.device),
-        )
-        largest = max(largest, folds * together)
-    return largest
+    return max(
+        job.protocol.folds
+        * trials_at_once(*_size(job, machine, len(trials(job))), machine.memory, machine.torch_device)
+        for job in jobs
+    )
+
+
+def least_memory(jobs: Sequence[Job], machine: Machine) -> int:
+    """What a worker must have for its stacks, however small it makes them."""
+    return max(bytes_of_stack(*_size(job, machine, 1), machine.torch_device, torch.float32) for job in jobs)
+
+
+def _size(job: Job, machine: Machine, trials: int) -> tuple[Task, int, int, str, Recipe]:
+    loaded = dataset(job, machine)
+    return task(loaded, job), job.protocol.folds, trials, entry(job.loss).loss, job.protocol.recipe(loaded)
 
 
 def _bytes_per_step(job: Job, machine: Machine) -> int:

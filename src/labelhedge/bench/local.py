@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,10 +39,12 @@ def work_off(
     done = [context.Value("q", 0) for _ in range(workers)]
     errors = context.SimpleQueue()
     processes = [
-        context.Process(target=_worker, args=(jobs, store.root, machine, own, errors), daemon=True) for own in done
+        context.Process(target=_worker, args=(jobs, store.root, machine, os.getpid(), own, errors), daemon=True)
+        for own in done
     ]
-    for process in processes:
-        process.start()
+    with _ignoring_interrupts():  # which the workers inherit: Ctrl-C reaches this process, and it ends them
+        for process in processes:
+            process.start()
     seen = 0
     try:
         while True:
@@ -62,10 +65,16 @@ def work_off(
             process.terminate()
 
 
-def _worker(jobs: Sequence[Job], root: Any, machine: Machine, done: Any, errors: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
-    parent = os.getppid()
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
+
+def _worker(jobs: Sequence[Job], root: Any, machine: Machine, parent: int, done: Any, errors: Any) -> None:
     def advance(count: int) -> None:
         done.value += count
         if os.getppid() != parent:
@@ -78,14 +87,17 @@ def _worker(jobs: Sequence[Job], root: Any, machine: Machine, done: Any, errors:
 
 
 def _work(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
-    if torch.device(machine.device).type == "cpu":
-        torch.set_num_threads(1)  # stacks are small and workers many; and one thread always gives the same bits
-    open_jobs = list(jobs)
-    while open_jobs:
-        taken = [job for job in open_jobs if not _do(job, store, machine, advance)]
-        if len(taken) == len(open_jobs):
-            time.sleep(_POLL)
-        open_jobs = taken
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # stacks are small and workers many; and one thread always gives the same bits
+    try:
+        open_jobs = list(jobs)
+        while open_jobs:
+            taken = [job for job in open_jobs if not _do(job, store, machine, advance)]
+            if len(taken) == len(open_jobs):
+                time.sleep(_POLL)
+            open_jobs = taken
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _do(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> bool:

@@ -37,6 +37,11 @@ class Machine:
     data: str | None = None
     """The folder of the data sets."""
 
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as an object."""
+        return torch.device(self.device)
+
 
 def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
     """Train everything the job asks for and write its results."""

@@ -1,7 +1,6 @@
 """``labelhedge bench`` and ``labelhedge demo``: train and tune losses on data with wrong labels."""
 
 import os
-import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 import typer
 
 from labelhedge import losses
+from labelhedge._optional import optional
 from labelhedge.bench import estimate
 from labelhedge.bench.jobs import Job, jobs, missing
 from labelhedge.bench.local import work_off
@@ -20,9 +20,14 @@ from labelhedge.cli.data import Root
 from labelhedge.cli.report import report
 from labelhedge.cli.terminal import parse_bytes, print_json, progress
 from labelhedge.data import info, load
+from labelhedge.data._progress import amount
 from labelhedge.noise import settings
 from labelhedge.results import ResultsStore
 
+_PROCESS = 400_000_000
+"""Bytes of a Python process with torch and pandas."""
+_LIBRARIES = 200_000_000
+"""Bytes that matrix products, sorting and writing Parquet take on top, as measured."""
 Out = Annotated[Path, typer.Option(help="The folder for the results; what is there already is not trained again.")]
 
 
@@ -58,18 +63,17 @@ def bench(
     entries = _names(loss, losses.PAPER) or chosen.losses
     for name in entries:
         entry(name)  # refuses what it does not know
-    noises = [setting(name) for name in _names(noise, [s.id for s in settings.PAPER])] or chosen.settings
+    noises = dict.fromkeys(setting(name) for name in _names(noise, [s.id for s in settings.PAPER])) or chosen.settings
     wanted = jobs(protocol, datasets, entries, noises, range(seeds or chosen.seeds))
 
-    place = _device(device)
-    count = workers or (1 if place != "cpu" else len(os.sched_getaffinity(0)))
-    budget = None if memory is None else _budget(parse_bytes(memory), place, count)
-    machine = Machine(place, budget, None if root is None else str(root))
     store = ResultsStore(out)
     if as_json:
         print_json([_as_dict(job, missing(job, store) is None) for job in wanted])
         return
-    _run(wanted, store, machine, count, memory)
+    place = _device(device)
+    machine = Machine(place, data=None if root is None else str(root))
+    limit = None if memory is None else parse_bytes(memory)
+    _run(wanted, store, machine, workers or (_cores() if place == "cpu" else 1), limit)
 
 
 def demo(out: Out = Path("labelhedge-demo")) -> None:
@@ -81,7 +85,7 @@ def demo(out: Out = Path("labelhedge-demo")) -> None:
     report(out)
 
 
-def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: int, memory: str | None) -> None:
+def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: int, memory: int | None) -> None:
     """Tell the plan, then carry it out."""
     open_jobs = [job for job in wanted if missing(job, store) is not None]
     protocol = wanted[0].protocol
@@ -96,9 +100,11 @@ def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: 
         for name, seed in dict.fromkeys((job.dataset, job.seed) for job in open_jobs):
             load(name, seed=seed, root=machine.data, progress=tell)  # fetched and prepared once, before the workers
     workers = min(workers, len(open_jobs))
-    within = f" within {memory}" if memory else ""
+    if memory is not None:
+        machine = replace(machine, memory=_share(memory, workers, estimate.least_memory(open_jobs, machine), machine))
+    within = "" if memory is None else f" within {amount(memory, 'bytes')}"
     _say(
-        f"{device_name(machine.device)}, {workers} worker{'s' * (workers > 1)}, "
+        f"{device_name(machine.device)}, {_workers(workers)}, "
         f"up to {estimate.networks_at_once(open_jobs, machine):,} networks at once{within}; "
         f"about {_duration(estimate.seconds(open_jobs, machine, workers))}"
     )
@@ -132,7 +138,10 @@ def _names(text: str | None, paper: Sequence[str] = ()) -> tuple[str, ...]:
 def _refuse_images(datasets: Iterable[str]) -> None:
     images = [name for name in datasets if info(name).images]
     if images:
-        raise ValueError(f"the benchmark trains perceptrons on tables, and these are images: {', '.join(images)}")
+        raise ValueError(
+            f"the benchmark trains perceptrons on tables, and these are images: {', '.join(images)}; "
+            "use --preset paper-tabular, or name tables with --dataset"
+        )
 
 
 def _device(name: str | None) -> str:
@@ -149,13 +158,37 @@ def _device(name: str | None) -> str:
     return name
 
 
-def _budget(memory: int, device: str, workers: int) -> int:
-    """What a worker's stack may take. On a CPU the workers and this process need some for themselves."""
-    if device != "cpu":
-        return memory // workers
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    processes = 1 if workers == 1 else workers + 1
-    return (memory - processes * own) // workers
+def _share(memory: int, workers: int, least: int, machine: Machine) -> int:
+    """What the stacks of a worker may take, of the memory for all of the run; or an error that says what it needs."""
+    processes = 0  # a GPU's memory is for stacks alone
+    if machine.torch_device.type == "cpu":
+        processes = (1 if workers == 1 else workers + 1) * _bytes_of_process()
+    if memory < processes + workers * least:
+        raise ValueError(
+            f"--memory must be at least {amount(processes + workers * least, 'bytes')} with {_workers(workers)}, "
+            f"got {amount(memory, 'bytes')}"
+        )
+    return (memory - processes) // workers
+
+
+def _bytes_of_process() -> int:
+    """What a process takes before its first stack: what this one has now, and some for the libraries at work."""
+    optional("pyarrow.parquet", "bench")
+    optional("pandas", "bench")
+    try:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:  # not Linux
+        resident = _PROCESS
+    return resident + _LIBRARIES
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker" if count == 1 else f"{count} workers"
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _duration(seconds: float) -> str:

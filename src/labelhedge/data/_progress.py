@@ -29,7 +29,7 @@ class Lines:
             self._print(f"{task}: done in {now - self.started.pop(task):.0f} s")
         elif now - self.last[task] >= self.every:
             self.last[task] = now
-            share = f" ({done / total:.0%})" if total else ""
+            share = f" ({100 * done // total}%)" if total else ""
             self._print(f"{task}: {amount(done, unit)}{share}")
 
     @staticmethod

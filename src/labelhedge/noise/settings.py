@@ -28,7 +28,7 @@ class Setting:
     @property
     def id(self) -> str:
         """A short name: clean, u0.3, cd0.1."""
-        return {"clean": "clean", "uniform": f"u{self.rate:g}", "class_dependent": f"cd{self.rate:g}"}[self.kind]
+        return {"clean": "clean", "uniform": f"u{self.rate:.12g}", "class_dependent": f"cd{self.rate:.12g}"}[self.kind]
 
     def apply(
         self,

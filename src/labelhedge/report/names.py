@@ -15,7 +15,7 @@ LINES = {
 
 def noise_id(noise: str, rate: float) -> str:
     """A short name of a noise: clean, u0.3, cd0.1."""
-    return noise if noise == "clean" else f"{_SHORT.get(noise, noise)}{rate:g}"
+    return noise if noise == "clean" else f"{_SHORT.get(noise, noise)}{rate:.12g}"
 
 
 def noise_label(noise: str, rate: float) -> str:

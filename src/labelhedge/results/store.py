@@ -72,6 +72,8 @@ class ResultsStore:
         pa, parquet = optional("pyarrow", "bench"), optional("pyarrow.parquet", "bench")
         schema = arrow_schema(columns, {_CONFIGURATION.decode(): configuration})
         folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob(f".{name}.*.part"):  # of a process that was killed
+            stale.unlink(missing_ok=True)
         part = folder / f".{name}.{os.getpid()}.part"  # readers of Parquet folders skip names that begin with a dot
         try:
             parquet.write_table(pa.Table.from_pandas(rows, schema=schema, preserve_index=False), part)

@@ -22,13 +22,20 @@ _VALUES = 6
 """Tensors with a number per training sample, for a loss with values per sample: the values, and their means."""
 
 
+def bytes_of_stack(
+    task: Task, folds: int, trials: int, loss: str, recipe: Recipe, device: torch.device, dtype: torch.dtype
+) -> int:
+    """About what data and networks take while they train."""
+    fixed = _bytes_of_data(task, dtype) + _EVALUATION * _evaluated(device) * dtype.itemsize
+    return fixed + trials * folds * _bytes_of_network(task, recipe, loss, dtype)
+
+
 def trials_at_once(
     task: Task,
     folds: int,
     trials: int,
     loss: str,
     recipe: Recipe,
-    *,
     memory: int | None,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
@@ -36,12 +43,10 @@ def trials_at_once(
     """How many of the trials to train together so that data and networks take no more than ``memory`` bytes."""
     if memory is None:
         return trials
-    fixed = _bytes_of_data(task, dtype) + _EVALUATION * _evaluated(device) * dtype.itemsize
-    per_trial = folds * _bytes_of_network(task, recipe, loss, dtype)
-    count = (memory - fixed) // per_trial
-    if count < 1:
-        raise ValueError(f"the memory must be at least {fixed + per_trial:,} bytes for {loss} here, got {memory:,}")
-    parts = -(-trials // min(trials, count))
+    none, one = (bytes_of_stack(task, folds, count, loss, recipe, device, dtype) for count in (0, 1))
+    if memory < one:
+        raise ValueError(f"memory must be at least {one:,} bytes for {loss} here, got {memory:,}")
+    parts = -(-trials // min(trials, (memory - none) // (one - none)))
     return -(-trials // parts)  # parts of about the same size
 
 

@@ -128,7 +128,7 @@ def train(
     """
     _check(task, folds, trials, recipe)
     device = torch.device(device)
-    part = trials_at_once(task, len(folds), len(trials), loss, recipe, memory=memory, device=device, dtype=dtype)
+    part = trials_at_once(task, len(folds), len(trials), loss, recipe, memory, device, dtype)
     outcomes = []
     for start in range(0, len(trials), part):
         stack = Stack(task, folds, trials[start : start + part], loss, recipe, options or {}, device, dtype)

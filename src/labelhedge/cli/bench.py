@@ -74,6 +74,7 @@ def bench(
     machine = Machine(place, data=None if root is None else str(root))
     limit = None if memory is None else parse_bytes(memory)
     _run(wanted, store, machine, workers or (_cores() if place == "cpu" else 1), limit)
+    _say(f"results are in {store.root}; now: labelhedge report {store.root}")
 
 
 def demo(out: Out = Path("labelhedge-demo")) -> None:
@@ -81,8 +82,11 @@ def demo(out: Out = Path("labelhedge-demo")) -> None:
 
     Example: labelhedge demo
     """
-    bench(out=out)
+    preset = PRESETS["demo"]
+    wanted = jobs(preset.protocol, preset.datasets, preset.losses, preset.settings, range(preset.seeds))
+    _run(wanted, ResultsStore(out), Machine(), _cores(), None)
     report(out)
+    _say(f"open {out / 'report' / 'index.html'} in a browser")
 
 
 def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: int, memory: int | None) -> None:
@@ -124,7 +128,6 @@ def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: 
             _say(f"interrupted: {len(wanted) - left:,} of {len(wanted):,} jobs are finished; the same command goes on")
             raise
         tell("training", total, total, "network-epochs")
-    _say(f"results are in {store.root}; now: labelhedge report {store.root}")
 
 
 def _names(text: str | None, paper: Sequence[str] = ()) -> tuple[str, ...]:

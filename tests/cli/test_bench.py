@@ -318,7 +318,10 @@ def test_what_is_finished_is_not_trained_again(forker, whole):
     before, begun = result_files(out), forker.trained(out)
     answer = forker.start(*QUICK, "--out", out).finish()
     assert (answer.returncode, answer.stdout) == (0, "")
-    assert answer.stderr.splitlines()[1:] == ["6 of them are there already"]
+    assert answer.stderr.splitlines()[1:] == [
+        "6 of them are there already",
+        f"results are in {out}; now: labelhedge report {out}",
+    ]
     assert result_files(out) == before
     assert forker.trained(out) == begun
 

@@ -48,11 +48,11 @@ def write_figures(content: Content, folder: Path) -> Iterator[Path]:
 
 
 def _svg(figure: Any) -> str:
-    """The figure as SVG, the same each time, with coordinates to a hundredth of a point: half the size."""
+    """The figure as SVG, the same each time, with coordinates to a hundredth of a point: two thirds of the size."""
     buffer = io.StringIO()
     with optional("matplotlib", "report").rc_context({"svg.hashsalt": "labelhedge"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())
+    return re.sub(r"([1-9]\d*\.\d\d)\d+", r"\1", buffer.getvalue())  # not below 1: letters are scaled by such numbers
 
 
 def accuracy_by_rate(content: Content) -> Any:

@@ -95,7 +95,10 @@ def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: 
     protocol = wanted[0].protocol
     epochs = protocol.epochs
     networks = sum(job.networks for job in wanted)
-    _say(f"protocol {protocol.id}: {len(wanted):,} jobs, {networks:,} networks × {epochs} epochs, into {store.root}")
+    _say(
+        f"protocol {protocol.id}: {_count(len(wanted), 'job')}, {_count(networks, 'network')} × "
+        f"{_count(epochs, 'epoch')}, into {store.root}"
+    )
     if len(open_jobs) < len(wanted):
         _say(f"{len(wanted) - len(open_jobs):,} of them are there already")
     if not open_jobs:
@@ -108,7 +111,7 @@ def _run(wanted: Sequence[Job], store: ResultsStore, machine: Machine, workers: 
         machine = replace(machine, memory=_share(memory, workers, estimate.least_memory(open_jobs, machine), machine))
     within = "" if memory is None else f" within {amount(memory, 'bytes')}"
     _say(
-        f"{device_name(machine.device)}, {_workers(workers)}, "
+        f"{device_name(machine.device)}, {_count(workers, 'worker')}, "
         f"up to {estimate.networks_at_once(open_jobs, machine):,} networks at once{within}; "
         f"about {_duration(estimate.seconds(open_jobs, machine, workers))}"
     )
@@ -166,9 +169,10 @@ def _share(memory: int, workers: int, least: int, machine: Machine) -> int:
     processes = 0  # a GPU's memory is for stacks alone
     if machine.torch_device.type == "cpu":
         processes = (1 if workers == 1 else workers + 1) * _bytes_of_process()
-    if memory < processes + workers * least:
+    needed = processes + workers * least
+    if memory < needed:
         raise ValueError(
-            f"--memory must be at least {amount(processes + workers * least, 'bytes')} with {_workers(workers)}, "
+            f"--memory must be at least {amount(needed, 'bytes')} with {_count(workers, 'worker')}, "
             f"got {amount(memory, 'bytes')}"
         )
     return (memory - processes) // workers
@@ -177,7 +181,6 @@ def _share(memory: int, workers: int, least: int, machine: Machine) -> int:
 def _bytes_of_process() -> int:
     """What a process takes before its first stack: what this one has now, and some for the libraries at work."""
     optional("pyarrow.parquet", "bench")
-    optional("pandas", "bench")
     try:
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     except OSError:  # not Linux
@@ -185,8 +188,8 @@ def _bytes_of_process() -> int:
     return resident + _LIBRARIES
 
 
-def _workers(count: int) -> str:
-    return f"{count} worker" if count == 1 else f"{count} workers"
+def _count(number: int, of_what: str) -> str:
+    return f"{number:,} {of_what}{'s' * (number != 1)}"
 
 
 def _cores() -> int:

@@ -55,7 +55,8 @@ def progress() -> Iterator[Report]:
         def report(task: str, done: int, total: int | None, unit: str) -> None:
             if task not in tasks:
                 tasks[task] = bars.add_task(task, total=total, amount="")
-            text = f"{amount(done, unit)} of {amount(total, unit)}" if unit and total else ""
+            so_far = amount(done, unit) if unit == "bytes" else f"{done:,}"
+            text = f"{so_far} of {amount(total, unit)}" if unit and total else ""
             bars.update(tasks[task], completed=done, total=total, amount=text)
 
         yield report

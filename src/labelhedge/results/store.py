@@ -26,6 +26,8 @@ class ResultsStore:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        for needed in ("filelock", "pandas", "pyarrow"):
+            optional(needed, "bench")  # now, and not after the first hours of training
         self.root = Path(root)
 
     def finished(self, place: str, configuration: str) -> set[str]:

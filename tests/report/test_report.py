@@ -222,7 +222,7 @@ def test_the_command_prints_the_leaderboard(small, tmp_path):
     header, *lines = answer.stdout.splitlines()
     assert header.split("\t") == ["loss", "top-1", "top-2", "top-3", "top-4", "top-5", "overall", "paper"]
     mean = small.content.ranking.mean
-    papers = {"aldr-kl": "2.35", "ldr-kl": "2.75", "ce": "4.47", "sce@l1": ""}
+    papers = {"aldr-kl": "2.33", "ldr-kl": "2.74", "ce": "4.47", "sce@l1": ""}
     assert lines == ["\t".join([loss, *(f"{r:.2f}" for r in mean.loc[loss]), papers[loss]]) for loss in mean.index]
     paths = answer.stderr.splitlines()
     assert paths[0] == str(tmp_path / "out" / "index.html")

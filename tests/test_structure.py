@@ -21,14 +21,16 @@ MAY_IMPORT = {
     "_optional": set(),
     "_random": set(),
     "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
-    "cli": {"bench", "cli", "data", "losses", "noise", "report", "results", "_optional"},
+    "cli": {"bench", "cli", "data", "losses", "noise", "figures", "report", "results", "theory", "_optional"},
     "data": {"data", "_optional", "_random"},
+    "figures": {"data", "figures", "losses", "noise", "train", "_optional"},
     "functional": {"losses"},
     "losses": {"losses", "kernels"},
     "models": {"models"},
     "noise": {"noise", "_random"},
     "report": {"report", "results", "_optional"},
     "results": {"results", "_optional"},
+    "theory": {"losses", "theory"},
     "train": {"losses", "models", "train"},
 }
 

@@ -18,7 +18,7 @@ from labelhedge.bench.protocol import PRESETS, entry, setting
 from labelhedge.bench.run import Machine, device_name
 from labelhedge.cli.data import Root
 from labelhedge.cli.report import report
-from labelhedge.cli.terminal import parse_bytes, print_json, progress
+from labelhedge.cli.terminal import cores, parse_bytes, print_json, progress
 from labelhedge.data import info, load
 from labelhedge.data._progress import amount
 from labelhedge.noise import settings
@@ -73,7 +73,7 @@ def bench(
     place = _device(device)
     machine = Machine(place, data=None if root is None else str(root))
     limit = None if memory is None else parse_bytes(memory)
-    _run(wanted, store, machine, workers or (_cores() if place == "cpu" else 1), limit)
+    _run(wanted, store, machine, workers or (cores() if place == "cpu" else 1), limit)
     _say(f"results are in {store.root}; now: labelhedge report {store.root}")
 
 
@@ -84,7 +84,7 @@ def demo(out: Out = Path("labelhedge-demo")) -> None:
     """
     preset = PRESETS["demo"]
     wanted = jobs(preset.protocol, preset.datasets, preset.losses, preset.settings, range(preset.seeds))
-    _run(wanted, ResultsStore(out), Machine(), _cores(), None)
+    _run(wanted, ResultsStore(out), Machine(), cores(), None)
     report(out)
     _say(f"open {out / 'report' / 'index.html'} in a browser")
 
@@ -190,11 +190,6 @@ def _bytes_of_process() -> int:
 
 def _count(number: int, of_what: str) -> str:
     return f"{number:,} {of_what}{'s' * (number != 1)}"
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _duration(seconds: float) -> str:

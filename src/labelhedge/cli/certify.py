@@ -1,0 +1,122 @@
+"""``labelhedge certify``: what a loss is good for, with evidence."""
+
+import importlib
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from labelhedge import losses
+from labelhedge.cli.terminal import cores, print_json, print_table, progress
+from labelhedge.theory import Certificate, certify, document
+from labelhedge.theory.subject import Loss
+from labelhedge.theory.table import COLUMNS, ROWS, Row, certify_row, compare
+
+
+def command(
+    loss: Annotated[str | None, typer.Argument(help="The id of a loss, or module:object for one of your own.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="The paper's table: what it says beside what is found.")] = False,
+    classes: Annotated[int, typer.Option(min=3, max=6, help="K.")] = 4,
+    option: Annotated[
+        list[str] | None, typer.Option("--set", help="A hyperparameter or option of the loss, such as q=0.95.")
+    ] = None,
+    ball: Annotated[float | None, typer.Option(min=0.1, help="Confine logits to this radius.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the points that are tried.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="With --all: also write the table, as .md or .html.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find out whether a loss is top-k calibrated, symmetric, tolerant of noise, bounded, convex and so on.
+
+    Each verdict comes with its worst case; a property that fails, with a counterexample to check by hand.
+
+    Example: labelhedge certify gce --set q=0.95
+    Example: labelhedge certify my_losses:focal --classes 5
+    Example: labelhedge certify --all
+    """
+    if every == (loss is not None):
+        raise ValueError("give a loss, or --all for the paper's table")
+    if every:
+        _table(classes, seed, out, as_json)
+        return
+    assert loss is not None
+    certificate = certify(_loss(loss, _options(option or [])), classes=classes, ball=ball, seed=seed)
+    if as_json:
+        print_json([asdict(verdict) for verdict in certificate.verdicts])
+        return
+    rows = [(verdict.property, verdict.outcome, verdict.evidence) for verdict in certificate.verdicts]
+    print_table(("property", "found", "evidence"), rows)
+
+
+def _loss(name: str, options: dict[str, Any]) -> Loss:
+    if ":" not in name:
+        return losses.create(name, reduction="none", **options)
+    if options:
+        raise ValueError("--set is for the library's own losses; give a loss of your own with its options in place")
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")  # as python -m does
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"cannot find {name}: {error}") from error
+    return found  # type: ignore[no-any-return]
+
+
+def _options(settings: Sequence[str]) -> dict[str, Any]:
+    """The options in ``name=value`` pairs; the values are numbers, none, inf or words."""
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise ValueError(f"--set takes name=value, got {setting!r}")
+        try:
+            options[name] = float(value)
+        except ValueError:
+            options[name] = None if value.lower() == "none" else value
+    return options
+
+
+def _table(classes: int, seed: int, out: Path | None, as_json: bool) -> None:
+    if out is not None and out.suffix not in (".md", ".html"):
+        raise ValueError(f"--out must end in .md or .html, got {out.name!r}")
+    certified = list(zip(ROWS, _certificates(classes, seed), strict=True))
+    if out is not None:
+        text = document.html if out.suffix == ".html" else document.markdown
+        out.write_text(text(certified, classes), encoding="utf-8")
+    if as_json:
+        print_json([_as_dict(row, certificate) for row, certificate in certified])
+    else:
+        print_table(("loss", *COLUMNS, "remark"), document.lines(certified))
+        typer.echo("each cell: what the paper says / what is found; ≠ where they differ", err=True)
+
+
+def _certificates(classes: int, seed: int) -> list[Certificate]:
+    """Of every row, in several processes."""
+    tasks = [(row, classes, seed) for row in ROWS]
+    found = []
+    context = multiprocessing.get_context("spawn")
+    with progress() as tell, context.Pool(min(cores(), len(tasks)), torch.set_num_threads, (1,)) as pool:
+        for certificate in pool.imap(_certificate, tasks):
+            found.append(certificate)
+            tell("certifying", len(found), len(tasks), "losses")
+    return found
+
+
+def _certificate(task: tuple[Row, int, int]) -> Certificate:
+    return certify_row(*task)
+
+
+def _as_dict(row: Row, certificate: Certificate) -> dict[str, Any]:
+    return {
+        "loss": row.name,
+        "remark": row.remark,
+        "columns": {
+            column: {"paper": says, "found": found, "differs": differs}
+            for column, (says, found, differs) in compare(row, certificate).items()
+        },
+        "verdicts": [asdict(verdict) for verdict in certificate.verdicts],
+    }

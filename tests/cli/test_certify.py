@@ -1,0 +1,69 @@
+"""The command ``labelhedge certify``, through the real program."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labelhedge.theory import certify, document
+from labelhedge.theory.table import ROWS, compare
+from tests.theory.test_certificate import ce
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "labelhedge", "certify", *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+
+
+def test_a_loss_by_name_with_a_hyperparameter():
+    answer = run("mae", "--classes", "3", "--json")
+    assert answer.returncode == 0, answer.stderr
+    verdicts = {verdict["property"]: verdict for verdict in json.loads(answer.stdout)}
+    assert verdicts["top-1 calibrated"]["outcome"] == "holds"
+    assert verdicts["top-2 calibrated"]["outcome"] == "fails"
+    assert len(verdicts["top-2 calibrated"]["case"]["f"]) == 3
+
+
+def test_a_loss_of_ones_own():
+    answer = run("examples.symmetric_and_calibrated:loss", "--classes", "3")
+    assert answer.returncode == 0, answer.stderr
+    lines = [line.split("\t") for line in answer.stdout.splitlines()]
+    assert lines[0] == ["property", "found", "evidence"]
+    assert {line[0]: line[1] for line in lines}["symmetric"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "give a loss, or --all for the paper's table"),
+        (("ce", "--all"), "give a loss, or --all for the paper's table"),
+        (("focal",), "unknown loss 'focal'; known losses: agce"),
+        (("nowhere:loss",), "cannot find nowhere:loss: No module named 'nowhere'"),
+        (("gce", "--set", "q"), "--set takes name=value, got 'q'"),
+        (("gce", "--set", "q=2"), "q must be a number in [0, 1], got 2.0"),
+        (("examples.symmetric_and_calibrated:B",), "the loss raises TypeError"),
+        (("--all", "--out", "table.pdf"), "--out must end in .md or .html, got 'table.pdf'"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence):
+    answer = run(*arguments)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(f"labelhedge: {sentence}")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_the_tables_mark_what_differs():
+    """With a certificate of cross entropy for MAE's row, three cells must differ."""
+    row = next(row for row in ROWS if row.loss == "mae")
+    certificate = certify(ce, classes=3)
+    assert [differs for *_, differs in compare(row, certificate).values()] == [False, True, True]
+    text = document.markdown([(row, certificate)], 3)
+    assert "| `mae` | yes / yes | **no / yes ≠** | **yes / no ≠** |  |" in text
+    page = document.html([(row, certificate)], 3)
+    assert page.count('class="differs"') == 2
+    assert "http" not in page

@@ -57,9 +57,8 @@ def test_the_number_of_networks_is_the_grid_times_folds_and_noises(protocol, los
     assert job("clean", "u0.3", "cd0.1", protocol=fewer, loss=loss).networks == 2 * 3 * networks
 
 
-def test_a_job_has_a_folder_of_its_own_and_a_file_named_by_its_noises():
+def test_a_job_has_a_folder_of_its_own():
     assert job("clean", "u0.3", loss="sce@l1", seed=2).place == f"{QUICK.id}/vowel/sce@l1/seed2"
-    assert job("clean", "u0.3").name == "clean+u0.3"
 
 
 def test_only_missing_noises_are_trained(store):

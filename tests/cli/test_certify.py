@@ -29,6 +29,11 @@ def test_a_loss_by_name_with_a_hyperparameter():
     assert len(verdicts["top-2 calibrated"]["case"]["f"]) == 3
 
 
+def test_a_whole_number_stays_one():
+    answer = run("topk-svm", "--set", "k=2", "--classes", "3")
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_a_loss_of_ones_own():
     answer = run("examples.symmetric_and_calibrated:loss", "--classes", "3")
     assert answer.returncode == 0, answer.stderr
@@ -45,7 +50,7 @@ def test_a_loss_of_ones_own():
         (("focal",), "unknown loss 'focal'; known losses: agce"),
         (("nowhere:loss",), "cannot find nowhere:loss: No module named 'nowhere'"),
         (("gce", "--set", "q"), "--set takes name=value, got 'q'"),
-        (("gce", "--set", "q=2"), "q must be a number in [0, 1], got 2.0"),
+        (("gce", "--set", "q=2"), "q must be a number in [0, 1], got 2"),
         (("examples.symmetric_and_calibrated:B",), "the loss raises TypeError"),
         (("--all", "--out", "table.pdf"), "--out must end in .md or .html, got 'table.pdf'"),
     ],

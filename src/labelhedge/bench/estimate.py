@@ -13,6 +13,7 @@ from labelhedge.bench.protocol import entry
 from labelhedge.bench.run import Machine, dataset, task, trials
 from labelhedge.models.mlp import StackedMLP
 from labelhedge.train._plan import bytes_of_stack, trials_at_once
+from labelhedge.train._threads import one_thread
 from labelhedge.train.stacked import Fold, Recipe, Task, train
 
 _BATCHES = 4
@@ -81,13 +82,9 @@ def _trial(job: Job, machine: Machine) -> float:
         for fold in job.protocol.cross_validation(loaded, job.seed)
     ]
     some = trials(job)[:32]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for _ in range(2):
             start = time.perf_counter()
             train(task(loaded, job), folds, some, entry(job.loss).loss, recipe, options=entry(job.loss).options)
             elapsed = time.perf_counter() - start
-    finally:
-        torch.set_num_threads(threads)
     return elapsed / (len(folds) * len(some) * -(-len(folds[0].train) // recipe.batch_size))

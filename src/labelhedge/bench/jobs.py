@@ -27,11 +27,6 @@ class Job:
         return f"{self.protocol.id}/{self.dataset}/{self.loss}/seed{self.seed}"
 
     @property
-    def name(self) -> str:
-        """The file in that folder."""
-        return "+".join(setting.id for setting in self.settings)
-
-    @property
     def configuration(self) -> str:
         """What its numbers depend on beside the protocol: the hyperparameters tried."""
         return json.dumps(self.protocol.tuned(entry(self.loss)), sort_keys=True)

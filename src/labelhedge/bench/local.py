@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.run import Machine, run
 from labelhedge.results import ResultsStore
+from labelhedge.train._threads import one_thread
 
 _POLL = 0.2
 """Seconds between two looks at the workers, and at jobs that another process has in hand."""
@@ -82,22 +81,18 @@ def _worker(jobs: Sequence[Job], root: Any, machine: Machine, parent: int, done:
 
     try:
         _work(jobs, ResultsStore(root), machine, advance)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the parent has to tell it
         errors.put(error)
 
 
 def _work(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # stacks are small and workers many; and one thread always gives the same bits
-    try:
-        open_jobs = list(jobs)
+    open_jobs = list(jobs)
+    with one_thread():
         while open_jobs:
             taken = [job for job in open_jobs if not _do(job, store, machine, advance)]
             if len(taken) == len(open_jobs):
                 time.sleep(_POLL)
             open_jobs = taken
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _do(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> bool:

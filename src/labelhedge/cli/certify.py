@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,11 +74,15 @@ def _options(settings: Sequence[str]) -> dict[str, Any]:
         name, separator, value = setting.partition("=")
         if not separator:
             raise ValueError(f"--set takes name=value, got {setting!r}")
-        try:
-            options[name] = float(value)
-        except ValueError:
-            options[name] = None if value.lower() == "none" else value
+        options[name] = _value(value)
     return options
+
+
+def _value(text: str) -> int | float | str | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None if text.lower() == "none" else text
 
 
 def _table(classes: int, seed: int, out: Path | None, as_json: bool) -> None:

@@ -6,7 +6,6 @@ Drawn through matplotlib's objects: no window, no global state.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,14 +52,6 @@ def legend_below(figure: Any, panel: Any, *, columns: int) -> None:
     """One legend for all panels, from the lines of one of them."""
     handles, labels = panel.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
-
-
-def svg(figure: Any) -> str:
-    """The figure as SVG, with coordinates to a hundredth of a point."""
-    buffer = io.StringIO()
-    with optional("matplotlib", "report").rc_context({"svg.hashsalt": "labelhedge"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"([1-9]\d*\.\d\d)\d+", r"\1", buffer.getvalue())  # not below 1: letters are scaled by such numbers
 
 
 def png(figure: Any) -> bytes:

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from labelhedge._optional import optional
+from labelhedge.bench.jobs import Job
+from labelhedge.bench.protocol import PRESETS
+from labelhedge.bench.run import task
 from labelhedge.data import load
 from labelhedge.figures._study import Study, reduced
 from labelhedge.figures._style import BLUE, LINES, NORMAL, RED, describe, legend_below, new_figure
-from labelhedge.noise.settings import MAPPINGS, PAPER, Setting
-from labelhedge.train.stacked import Fold, Outcome, Recipe, Task, Trial, train
+from labelhedge.noise.settings import PAPER, Setting
+from labelhedge.train.stacked import Outcome, Trial, train
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDS = 5
-_WEIGHT_DECAY = 5e-3
-_LEARNING_RATES = (0.1, 0.01, 0.001)
+_PROTOCOL = PRESETS["paper"].protocol
+_FOLDS = _PROTOCOL.folds
+(_WEIGHT_DECAY,) = _PROTOCOL.weight_decays
+_LEARNING_RATES = _PROTOCOL.learning_rates
 _FIXED_RATE = 0.01
 _LAMBDA0 = 1.0
-_HIDDEN_LAYERS = 2
 _LABELLED = {"clean": "right label", "flipped": "wrong label"}
 
 
@@ -65,26 +69,10 @@ def convergence(seed: int = 0, *, effort: float = 1.0) -> Study:
 
 
 def _train(settings: Sequence[Setting], trials: Sequence[Trial], seed: int, effort: float) -> Outcome:
-    data = load("vowel", seed=seed)
-    classes, clean = data.num_classes, data.train.labels
-    noisy = [s.apply(clean, num_classes=classes, mapping=MAPPINGS["vowel"], seed=seed).labels for s in settings]
-    inputs, test_inputs = np.asarray(data.train.inputs), np.asarray(data.test.inputs)
-    epochs = reduced(100, effort)
-    recipe = Recipe(
-        hidden=(min(inputs.shape[1], classes),) * _HIDDEN_LAYERS,
-        epochs=epochs,
-        decay_after=(round(0.5 * epochs), round(0.75 * epochs)),
-    )
-    task = Task(inputs, np.stack(noisy), clean, test_inputs, data.test.labels, classes)
-    return train(task, _folds(len(clean), seed), trials, "aldr-kl", recipe)
-
-
-def _folds(count: int, seed: int) -> list[Fold]:
-    """Parts of equal size; the rows come in random order already, and the few that are left over always train."""
-    rows, size = np.arange(count), count // _FOLDS
-    parts = [slice(fold * size, (fold + 1) * size) for fold in range(_FOLDS)]
-    seeds = np.random.SeedSequence(seed).generate_state(_FOLDS)
-    return [Fold(np.delete(rows, part), rows[part], int(own)) for part, own in zip(parts, seeds, strict=True)]
+    protocol = replace(_PROTOCOL, epochs=reduced(_PROTOCOL.epochs, effort))
+    job = Job(protocol, "vowel", "aldr-kl", seed, tuple(settings))
+    data = load(job.dataset, seed=seed)
+    return train(task(data, job), protocol.cross_validation(data, seed), trials, job.loss, protocol.recipe(data))
 
 
 def _by_epoch(values: Any, case: dict[str, Any]) -> pd.DataFrame:

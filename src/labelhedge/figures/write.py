@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
+from labelhedge._svg import svg
 from labelhedge.data._progress import Progress, silent
 from labelhedge.figures._study import Study
-from labelhedge.figures._style import png, svg
+from labelhedge.figures._style import png
 from labelhedge.figures.boundaries import boundaries, from_scratch
 from labelhedge.figures.lambda_vs_kl import lambda_vs_kl
 from labelhedge.figures.landscapes import landscapes
 from labelhedge.figures.page import page
 from labelhedge.figures.two_maxima import two_maxima
 from labelhedge.figures.vowel import convergence, lambda_vowel
+from labelhedge.train._threads import one_thread
 
 STUDIES: Mapping[str, Callable[..., Study]] = {
     "boundaries": boundaries,
@@ -70,7 +69,7 @@ def write(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     studies, files = {}, {}
-    with _one_thread():
+    with one_thread():
         for name in dict.fromkeys(names or STUDIES):
             progress(name, 0, None, "")
             studies[name] = STUDIES[name](seed, effort=effort)
@@ -88,14 +87,3 @@ def _write(name: str, study: Study, folder: Path) -> tuple[Path, ...]:
     paths[1].write_text(svg(study.figure), encoding="utf-8")
     study.data.to_csv(paths[2], index=False, float_format="%.6g", lineterminator="\n")
     return paths
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread always gives the same bits, and is as fast for networks as small as these."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelhedge._optional import optional
+from labelhedge._svg import svg
 from labelhedge.report.content import Content
 from labelhedge.report.critical_difference import diagram
 from labelhedge.report.names import KINDS, LINES, noise_label
@@ -43,16 +42,8 @@ def write_figures(content: Content, folder: Path) -> Iterator[Path]:
         figure = function(content)
         if figure is not None:
             path = folder / f"{name}.svg"
-            path.write_text(_svg(figure), encoding="utf-8")
+            path.write_text(svg(figure), encoding="utf-8")
             yield path
-
-
-def _svg(figure: Any) -> str:
-    """The figure as SVG, the same each time, with coordinates to a hundredth of a point: two thirds of the size."""
-    buffer = io.StringIO()
-    with optional("matplotlib", "report").rc_context({"svg.hashsalt": "labelhedge"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"([1-9]\d*\.\d\d)\d+", r"\1", buffer.getvalue())  # not below 1: letters are scaled by such numbers
 
 
 def accuracy_by_rate(content: Content) -> Any:

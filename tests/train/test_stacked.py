@@ -232,7 +232,7 @@ def test_what_cannot_be_a_stack(task, change, message):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler about torch
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of what it decides by itself
 @pytest.mark.parametrize("loss", ["ce", "ww", "tgce", "aldr-kl"])
 def test_a_gpu_trains_the_same_networks(task, loss):
     on_cpu, on_gpu = (exact(task, folds(), trials(loss), loss, device=device) for device in ("cpu", "cuda"))
@@ -240,7 +240,7 @@ def test_a_gpu_trains_the_same_networks(task, loss):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 def test_a_gpu_keeps_within_memory(task):
     torch.cuda.reset_peak_memory_stats()
     many = trials("aldr-kl") * 40

@@ -164,9 +164,10 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 @functools.cache
 def device_name(device: str) -> str:
-    """What computes: the name of the GPU, or of the processor."""
+    """What computes: the name of the GPU, with TF32 where it rounds matrix products to that, or of the processor."""
     if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
+        rounds = torch.get_float32_matmul_precision() != "highest"
+        return torch.cuda.get_device_name(device) + (" with TF32" if rounds else "")
     return f"CPU {platform.processor() or platform.machine()}"
 
 

@@ -12,8 +12,8 @@ from labelhedge.models.mlp import StackedMLP
 if TYPE_CHECKING:
     from labelhedge.train.stacked import Recipe, Task
 
-_WEIGHTS = 6
-"""Copies: weights, gradients, momenta, the best so far, and two while steps are recorded."""
+_WEIGHTS = 5
+"""Copies: weights, momenta, the best so far, and two while steps are recorded."""
 _LOGITS = 12
 """Tensors of the size of the logits that the largest losses have at a time."""
 _EVALUATION = 6

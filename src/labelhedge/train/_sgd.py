@@ -23,17 +23,15 @@ class MomentumSGD:
     def __init__(self, weights: Sequence[Tensor], lr: Tensor, weight_decay: Tensor, momentum: float) -> None:
         self.weights, self.lr, self.weight_decay, self.momentum = weights, lr, weight_decay, momentum
         self.velocities = [torch.zeros_like(weight) for weight in weights]
-        self._gradients = [torch.zeros_like(weight) for weight in weights]
         self._descend = compiled(_descend) if compiles(lr.device) else _descend
 
     def step(self, layer: int, slope: Tensor, inputs: Tensor) -> None:
         """Descend along ``slope @ inputs``, of shapes ``(G, rows, B)`` and ``(G, B, in)`` where ``G·rows = M·out``."""
-        gradient = self._gradients[layer]
-        torch.bmm(slope, inputs, out=gradient.view(*slope.shape[:2], -1))
-        self._descend(self.weights[layer], gradient, self.velocities[layer], self.lr, self.weight_decay, self.momentum)
+        velocity = self.velocities[layer]
+        velocity.view(*slope.shape[:2], -1).baddbmm_(slope, inputs, beta=self.momentum)
+        self._descend(self.weights[layer], velocity, self.lr, self.weight_decay)
 
 
-def _descend(weight: Tensor, gradient: Tensor, velocity: Tensor, lr: Tensor, decay: Tensor, momentum: float) -> None:
-    gradient.addcmul_(weight, decay)
-    velocity.mul_(momentum).add_(gradient)
+def _descend(weight: Tensor, velocity: Tensor, lr: Tensor, decay: Tensor) -> None:
+    velocity.addcmul_(weight, decay)
     weight.addcmul_(velocity, lr, value=-1)

@@ -62,13 +62,33 @@ def test_bad_input_is_one_sentence(arguments, sentence):
     assert len(answer.stderr.splitlines()) == 1
 
 
+def test_the_papers_table_is_the_same_every_time_and_a_page(browser, tmp_path):
+    page = tmp_path / "table.html"
+    first, second = run("--all", "--classes", "3", "--json"), run("--all", "--classes", "3", "--json", "--out", page)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    table = json.loads(first.stdout)
+    assert [row["loss"] for row in table] == [row.name for row in ROWS]
+    differs = {(row["loss"], name) for row in table for name, cell in row["columns"].items() if cell["differs"]}
+    assert differs == {("nce", "top-1"), ("rll", "top-1"), ("sce (alpha=0)", "all k"), ("js (pi1=0.99)", "symmetric")}
+    assert all(row["remark"] for row in table if any(cell["differs"] for cell in row["columns"].values()))
+
+    with browser.new_page(viewport={"width": 390, "height": 800}) as tab:
+        tab.goto(page.as_uri())
+        assert tab.locator(".differs").count() == len(differs)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "the page itself does not scroll sideways"
+        tab.get_by_role("link", name="nce", exact=True).click()
+        assert tab.locator("h2", has_text="nce").bounding_box()["y"] < 800
+        assert "is not top-1 preserving" in tab.locator("h2:has-text('nce') + div").inner_text()
+
+
 def test_the_tables_mark_what_differs():
-    """With a certificate of cross entropy for MAE's row, three cells must differ."""
+    """With a certificate of cross entropy for MAE's row, two cells must differ."""
     row = next(row for row in ROWS if row.loss == "mae")
     certificate = certify(ce, classes=3)
     assert [differs for *_, differs in compare(row, certificate).values()] == [False, True, True]
     text = document.markdown([(row, certificate)], 3)
-    assert "| `mae` | yes / yes | **no / yes ≠** | **yes / no ≠** |  |" in text
+    assert "| `mae` | yes | yes | no | **yes ≠** | yes | **no ≠** |  |" in text
     page = document.html([(row, certificate)], 3)
     assert page.count('class="differs"') == 2
     assert "http" not in page

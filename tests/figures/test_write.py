@@ -66,6 +66,19 @@ def test_the_page_needs_no_network(made):
     assert "{{" not in text
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_in_a_browser(browser, made, width):
+    with browser.new_page(viewport={"width": width, "height": 800}, color_scheme="dark") as tab:
+        complaints = []
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.goto(made.page.as_uri())
+        assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 500)")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        tab.get_by_role("link", name=made.studies["two-maxima"].title).click()
+        assert tab.locator("#two-maxima").bounding_box()["y"] < 800
+        assert not complaints
+
+
 def test_an_unknown_study_is_one_sentence(tmp_path):
     done = run("bondaries", cwd=tmp_path)
     assert done.returncode == 2

@@ -1,11 +1,9 @@
 import itertools
-import math
 
 import pytest
 import torch
 
 import labelhedge as lh
-from examples import symmetric_and_calibrated
 from labelhedge.theory import UnsoundLossError, certify
 from labelhedge.theory.calibration import preserves
 from labelhedge.theory.subject import Subject
@@ -87,34 +85,6 @@ def test_the_same_seed_gives_the_same_certificate():
 def test_other_properties(id, outcomes):
     certificate = found(id)
     assert {name: certificate[name].outcome for name in outcomes} == outcomes
-
-
-# theorem by theorem
-def test_theorem_1_needs_equal_margins():
-    unequal = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
-    certificate = found("ldr-kl", lam=1.0, margin=unequal, **PLAIN)
-    assert certificate["class-symmetric"].outcome == "fails"
-    assert certificate["top-1 calibrated"].outcome == "fails"
-
-
-def test_theorems_3_and_4_need_a_ball():
-    free, confined = (found("ldr-kl", lam=math.inf, ball=ball, **PLAIN) for ball in (None, 5.0))
-    assert free["symmetric"].outcome == confined["symmetric"].outcome == "holds"
-    for k in (1, 2, 3):
-        assert free[f"top-{k} calibrated"].outcome == "fails"
-        assert "no lower bound" in free[f"top-{k} calibrated"].evidence
-        assert confined[f"top-{k} calibrated"].outcome == "holds"
-
-
-def test_theorem_4_is_false_as_stated():
-    certificate = certify(symmetric_and_calibrated.loss)
-    names = ("symmetric", "non-negative", "top-1 calibrated", "top-2 calibrated", "top-3 calibrated", "rank preserving")
-    assert {certificate[name].outcome for name in names} == {"holds"}
-
-
-def test_theorem_5_with_alpha_above_its_bound():
-    certificate = found("aldr-kl", classes=3, lambda0=1.0, alpha=1.5 * math.log(3), margin=0.0, **PLAIN)
-    assert {certificate[f"top-{k} calibrated"].outcome for k in (1, 2)} == {"holds"}
 
 
 # what is not a loss

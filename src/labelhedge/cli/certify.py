@@ -95,8 +95,22 @@ def _table(classes: int, seed: int, out: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([_as_dict(row, certificate) for row, certificate in certified])
     else:
-        print_table(("loss", *COLUMNS, "remark"), document.lines(certified))
-        typer.echo("each cell: what the paper says / what is found; ≠ where they differ", err=True)
+        _print(certified)
+
+
+def _print(certified: Sequence[tuple[Row, Certificate]]) -> None:
+    """Cells with both answers, and the remarks below: narrow enough for a terminal."""
+    rows = []
+    for row, certificate in certified:
+        cells = compare(row, certificate).values()
+        rows.append(
+            [row.name, *(f"{says or '–'} / {found}{' ≠' if differs else ''}" for says, found, differs in cells)]
+        )
+    print_table(("loss", *COLUMNS), rows)
+    typer.echo("\neach cell: what the paper says / what is found; ≠ where they differ", err=True)
+    for row, _ in certified:
+        if row.remark:
+            typer.echo(f"\n{row.name}: {row.remark}", err=True)
 
 
 def _certificates(classes: int, seed: int) -> list[Certificate]:

@@ -62,7 +62,7 @@ def non_negative(subject: Subject, seed: int = 0) -> Verdict:
     start = sample(subject.classes, 200, seed)
     point, value = minimize(lambda f, _: subject.values(f)[:, 0], start, 60)
     at = int(value.argmin())
-    least = float(value[at])
+    least = float(value[at]) + 0.0  # no -0
     case: Case = {"f": tuple(point[at].tolist()), "value": least}
     text = f"the least value found is {least:.6g}, at f = {written(point[at])}, label 0"
     return Verdict("non-negative", "fails" if least < -1e-12 else "holds", text, case)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labelhedge.theory.verdict import written
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From logits ``(N, K)`` and class indices ``(N,)`` to one value per sample, ``(N,)``."""
 
@@ -68,7 +70,7 @@ def examine(loss: Loss, classes: int, *, ball: float | None = None, seed: int = 
     if not found.isfinite().all():
         at = int((~found.isfinite()).nonzero()[0])
         raise UnsoundLossError(
-            f"the loss is {found[at].item()} for logits {_written(logits[at])} and label {int(labels[at])}"
+            f"the loss is {found[at].item()} for logits {written(logits[at])} and label {int(labels[at])}"
         )
     if not torch.equal(found, loss(logits.clone().requires_grad_(), labels)):
         raise UnsoundLossError("the loss is not deterministic: the same logits gave two values")
@@ -97,10 +99,6 @@ def _check_gradient(loss: Loss, point: Tensor, labels: Tensor, found: Tensor) ->
             if wrong.any():
                 at = int(wrong.nonzero()[0])
                 raise UnsoundLossError(
-                    f"the gradient is not that of the value: by logit {column} of {_written(point[at])} with label "
+                    f"the gradient is not that of the value: by logit {column} of {written(point[at])} with label "
                     f"{int(labels[at])} it is {slope[at, column]:.6g}, and the value changes by {differences[at]:.6g}"
                 )
-
-
-def _written(vector: Tensor) -> str:
-    return "(" + ", ".join(f"{number:.6g}" for number in vector.tolist()) + ")"

@@ -69,7 +69,13 @@ ROWS = (
     Row("aul", ("yes", "no", "no")),
     *(Row("ldr-kl", ("yes", "yes", "no"), {"lam": lam, **_PLAIN}) for lam in (0.1, 1.0, 10.0)),
     Row("ldr-kl", ("yes", "yes", "yes"), {"lam": math.inf, **_PLAIN}, ball=5.0),
-    Row("aldr-kl", ("yes", "yes", "no"), {"lambda0": 1.0, "margin": 0.0, **_PLAIN}),
+    Row(
+        "aldr-kl",
+        ("yes", "yes", "no"),
+        {"lambda0": 1.0, "margin": 0.0, **_PLAIN},
+        remark="With α = 2 log K/λ0, the default. The paper needs α > log K/λ0; from α = log(K/2)/λ0 down top-1 fails: "
+        "for q = (1, 0, …) f = (t, t, 0, …) with large t loses as little as any f, -αλ0²/2, where λ is 0.",
+    ),
     Row("aldr-kl", ("yes", "yes", "yes"), {"lambda0": math.inf, "margin": 0.0, **_PLAIN}, ball=5.0),
 )
 

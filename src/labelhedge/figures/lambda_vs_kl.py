@@ -46,8 +46,9 @@ def _paragraph(data: pd.DataFrame, epochs: int) -> str:
     right = int((highest["true_label"] == highest["given_label"]).sum())
     place = int((data["mean_lam"] > data.loc[data["what"] == "mislabelled", "mean_lam"].item()).sum()) + 1
     return (
-        f"Each point is a sample of the study boundaries, with the two that were placed there: its λ and its KL(p, 1/K), "
-        f"averaged over {epochs:,} epochs of ALDR-KL. Their correlation is {correlation:.2f}, by construction: a step of Algorithm 1 sets "
+        "Each point is a sample of the study boundaries, whose two added samples were placed by us: its λ and its "
+        f"KL(p, 1/K), averaged over {epochs:,} epochs of ALDR-KL. Their correlation is {correlation:.2f}, by "
+        "construction: a step of Algorithm 1 sets "
         f"λ = [λ0 - KL/α]₊, the dashed line wherever λ has not been cut off at 0, as it has been at some epoch for "
         f"{clipped} of {len(data)} samples, which lie above the line. A high λ means that p is flat, not that the "
         f"label is wrong: of the {len(highest)} samples with the highest average λ, {right} have the right label; the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from labelhedge.theory._minimize import minimize
 from labelhedge.theory.subject import Subject
@@ -154,10 +155,30 @@ def smooth(subject: Subject, seed: int = 0) -> Verdict:
         return Verdict(
             "smooth", "fails", f"the gradient jumps by {change[jump]:.4g} at f = {written(start[jump])}", case
         )
-    largest = float(constant.max())
+    steepest = constant.argsort(descending=True)[:20]
+    f, largest = _climb(subject, start[steepest], (stop - start)[steepest], generator)
+    case = {"f": tuple(f.tolist()), "constant": largest}
     return Verdict(
-        "smooth", "holds", f"the largest slope of the gradient found is {largest:.4g}", {"constant": largest}
+        "smooth", "holds", f"the largest slope of the gradient found is {largest:.4g}, at {written(f)}", case
     )
+
+
+def _climb(subject: Subject, point: Tensor, direction: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
+    """Where the gradient changes fastest, and how fast, by trying neighbours that get closer and closer."""
+
+    def neighbours(of: Tensor, radius: float) -> Tensor:
+        noise = torch.randn(len(of), 16, of.shape[-1], generator=generator, dtype=torch.float64)
+        return torch.cat([of.unsqueeze(1), of.unsqueeze(1) + radius * noise], 1).flatten(0, 1)
+
+    width, radius = 1e-4, 1.0
+    while radius > 1e-3:
+        points, directions = neighbours(point, radius), neighbours(normalize(direction, dim=-1), radius)
+        ahead = width * normalize(directions, dim=-1)
+        rate = (_slope(subject, points + ahead) - _slope(subject, points - ahead)).norm(dim=-1) / (2 * width)
+        best = rate.view(len(point), -1).argmax(-1) + torch.arange(0, len(points), len(points) // len(point))
+        point, direction, radius = points[best], directions[best], 0.8 * radius
+    at = int(rate[best].argmax())
+    return point[at], float(rate[best[at]])
 
 
 def _slope(subject: Subject, logits: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import importlib
 import multiprocessing
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -118,11 +119,17 @@ def _certificates(classes: int, seed: int) -> list[Certificate]:
     tasks = [(row, classes, seed) for row in ROWS]
     found = []
     context = multiprocessing.get_context("spawn")
-    with progress() as tell, context.Pool(min(cores(), len(tasks)), torch.set_num_threads, (1,)) as pool:
+    with progress() as tell, context.Pool(min(cores(), len(tasks)), _begin) as pool:
         for certificate in pool.imap(_certificate, tasks):
             found.append(certificate)
             tell("certifying", len(found), len(tasks), "losses")
     return found
+
+
+def _begin() -> None:
+    """A worker has one core, and leaves Ctrl-C to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def _certificate(task: tuple[Row, int, int]) -> Certificate:

@@ -132,3 +132,11 @@ def test_a_class_left_out_of_the_sum_is_found():
     certificate = certify(without_the_last)
     assert certificate["class-symmetric"].outcome == "fails"
     assert certificate["top-1 calibrated"].outcome == "fails"
+
+
+def test_a_class_that_counts_more_is_found():
+    """The first class is also the likeliest in the distributions as they come: others must lead, too."""
+    weight = torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64)
+    certificate = certify(lambda f, y: weight[y] * ce(f, y), classes=3)
+    assert certificate["class-symmetric"].outcome == "fails"
+    assert certificate["top-1 calibrated"].outcome == "fails"

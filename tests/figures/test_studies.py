@@ -60,6 +60,29 @@ def test_lambda_is_what_algorithm_1_makes_of_kl():
     torch.testing.assert_close(experiment.lam, (LAMBDA0 - experiment.kl / ALPHA).clamp(min=0), atol=1e-4, rtol=1e-4)
 
 
+def test_the_networks_of_the_experiment():
+    """The first has not seen the two added samples; each loss goes on from it; the control has right labels."""
+    experiment = synthetic.fine_tuned(3, 20, 10)
+    unseen = synthetic._network(3)
+    points, labels = experiment.samples.points[:-2], experiment.samples.given[:-2]
+    synthetic._train(unseen, points, labels, "ce", 20)
+    before = experiment.networks["before"]
+    torch.testing.assert_close(before(points), unseen(points))
+    synthetic._train(unseen, experiment.samples.points, experiment.samples.given, "ce", 10)
+    torch.testing.assert_close(experiment.networks["ce"](points), unseen(points))
+    assert len({network(points).sum().item() for network in experiment.networks.values()}) == 4
+    assert not torch.equal(experiment.lam_right_label[-1], experiment.lam[-1])
+
+
+def test_lambda_against_kl_by_hand(made):
+    study = made.studies["lambda-vs-kl"]
+    kl, lam = study.figure.axes[0].lines[0].get_data()
+    np.testing.assert_allclose(lam, LAMBDA0 - kl / ALPHA)
+    highest = study.data.nlargest(5, "mean_lam")
+    right = (highest["true_label"] == highest["given_label"]).sum()
+    assert f"highest average λ, {right} have the right label" in study.paragraph
+
+
 def test_the_study_tells_of_the_other_places_that_were_tried(made):
     for name in ("boundaries", "from-scratch"):
         for hard, mislabelled in synthetic.ELSEWHERE:

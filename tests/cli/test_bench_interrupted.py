@@ -46,7 +46,7 @@ def test_killed_at_any_moment_the_same_command_goes_on_to_the_same_bits(forker, 
         done = places(out)
         command = forker.start(*line)
         if kill % 2:  # once it trains; otherwise wherever it is
-            wait_until(lambda: len(forker.trained(out)) > len(begun) or not command.processes())  # noqa: B023
+            wait_until(lambda: len(forker.trained(out)) > len(begun) or not command.processes())  # noqa: B023 (called at once)
         time.sleep(moments.uniform(0, 0.4))
         command.kill_all()
         assert before.items() <= result_files(out).items()

@@ -52,6 +52,9 @@ def test_a_loss_of_ones_own():
         (("gce", "--set", "q"), "--set takes name=value, got 'q'"),
         (("gce", "--set", "q=2"), "q must be a number in [0, 1], got 2"),
         (("examples.symmetric_and_calibrated:B",), "the loss raises TypeError"),
+        (("--all", "--set", "q=0.5"), "--set and --ball are for one loss; the table has its own"),
+        (("--all", "--ball", "5"), "--set and --ball are for one loss; the table has its own"),
+        (("ce", "--out", "ce.md"), "--out is for the table of --all"),
         (("--all", "--out", "table.pdf"), "--out must end in .md or .html, got 'table.pdf'"),
     ],
 )

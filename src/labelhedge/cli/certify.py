@@ -43,9 +43,13 @@ def command(
     if every == (loss is not None):
         raise ValueError("give a loss, or --all for the paper's table")
     if every:
+        if option or ball is not None:
+            raise ValueError("--set and --ball are for one loss; the table has its own")
         _table(classes, seed, out, as_json)
         return
     assert loss is not None
+    if out is not None:
+        raise ValueError("--out is for the table of --all")
     certificate = certify(_loss(loss, _options(option or [])), classes=classes, ball=ball, seed=seed)
     if as_json:
         print_json([asdict(verdict) for verdict in certificate.verdicts])

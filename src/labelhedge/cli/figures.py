@@ -18,7 +18,7 @@ def figures(
     seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Carry out the paper's studies and draw them; all of them take a minute.
+    """Carry out the paper's studies and draw them; all of them take half a minute.
 
     Writes NAME.png, NAME.svg and NAME.csv (the data behind the figure) for each study, and index.html with all of them
     and a paragraph of what each shows.

@@ -60,7 +60,7 @@ def examine(loss: Loss, classes: int, *, ball: float | None = None, seed: int = 
     point = logits.clone().requires_grad_()
     try:
         found = loss(point, labels)
-    except Exception as error:
+    except Exception as error:  # a user's loss may raise anything
         raise UnsoundLossError(f"the loss raises {type(error).__name__}: {error}") from error
     if not isinstance(found, Tensor) or found.shape != (16,):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "data": {"data", "_optional", "_random"},
     "figures": {"bench", "data", "figures", "losses", "noise", "train", "_optional", "_svg"},
     "functional": {"losses"},
+    "kernels": {"kernels"},
     "losses": {"losses", "kernels"},
     "models": {"models"},
     "noise": {"noise", "_random"},

@@ -86,8 +86,8 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
         a = torch.where(lambda0.isinf(), 1.0, a)
     elif lambda0 == math.inf:
         a = 1.0
-    octaves = 1 if alpha is None else _octaves(a, classes)
-    nodes, basis, ratios = (table.to(x.device, non_blocking=True) for table in _TABLES[octaves, x.dtype])
+    count = 1 if alpha is None else octaves(a, classes)
+    nodes, basis, ratios = (table.to(x.device, non_blocking=True) for table in _TABLES[count, x.dtype])
     chunks = nodes.chunk(1 if x.numel() <= _AT_ONCE else len(nodes))
     by_order = zip(*(_cumulants(x, chunk) for chunk in chunks), strict=True)
     samples = torch.cat([part for parts in by_order for part in parts], -2).squeeze(-1)
@@ -108,7 +108,7 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     return torch.where(ratio > _ZERO, ratio, 0.0).squeeze(-2) * lambda0
 
 
-def _octaves(a: Number, classes: int) -> int:
+def octaves(a: Number, classes: int) -> int:
     """How many octaves of 1/λ, from 1/λ0 on, can hold the maximum (all of them if that is not known)."""
     if isinstance(a, Tensor) or a <= math.log(classes):
         return _OCTAVES

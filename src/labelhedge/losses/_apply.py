@@ -5,18 +5,20 @@ The losses behind it see logits with the classes last and return one value per s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeAlias, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labelhedge.losses import _fused as fused
 from labelhedge.losses._spec import Interval, LossSpec, check_number, is_free_to_read
 
 Number: TypeAlias = float | Tensor
 Normalize: TypeAlias = Literal["l1", "softplus"] | None
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
+Backend: TypeAlias = Literal["auto", "torch", "triton"]
 
 
 class Shared(TypedDict, total=False):
@@ -27,6 +29,7 @@ class Shared(TypedDict, total=False):
     reduction: Reduction
     temperature: Number
     class_dim: int | None
+    backend: Backend
 
 
 class Common(Shared, total=False):
@@ -39,6 +42,8 @@ class Common(Shared, total=False):
         temperature: Divides the logits after the normaliser.
         class_dim: Where the classes are. None is PyTorch's rule, dimension 1 (0 for a single sample);
             -1 takes stacked logits ``(..., K)``.
+        backend: ``"torch"``; ``"triton"``, fused kernels (an error where they cannot serve); ``"auto"``, those
+            kernels on a CUDA device where they serve.
         normalize: None; ``"l1"``, logits divided by ``‖f‖₁/K``; ``"softplus"``, the same after a softplus.
     """
 
@@ -52,6 +57,7 @@ COMMON_DEFAULTS: Common = {
     "normalize": None,
     "temperature": 1.0,
     "class_dim": None,
+    "backend": "auto",
 }
 _POSITIVE = Interval("(0, inf)")
 
@@ -74,13 +80,30 @@ class Batch:
     temperature: Number
     params: dict[str, Any]
     """The hyperparameters: floats, or tensors ``(..., 1)``."""
+    ignore_index: int
+    fused: bool
+    """Whether it is for the kernels: then the logits are as given, and ignored targets are still there."""
+
+    def plain(self) -> Batch:
+        """The same batch, but for the plain formula."""
+        if not self.fused:
+            return self
+        assert self.target is not None
+        target, valid = _class_indices(self.target.squeeze(-1), self.logits.shape[-1], self.ignore_index)
+        return replace(self, logits=_widened(self.logits), target=target, valid=valid, fused=False)
+
+    def counted(self) -> Tensor | None:
+        """``(..., 1)`` False where the target is ignored; None if nothing is."""
+        return self.target != self.ignore_index if self.fused and self.target is not None else self.valid
 
     def scaled_logits(self) -> Tensor:
         """The logits after normaliser and temperature."""
         scaled = normalized(self.logits, self.normalize)
-        if isinstance(self.temperature, Tensor) or self.temperature != 1.0:
-            scaled = scaled / self.temperature
-        return scaled
+        return scaled / self.temperature if self.has_temperature() else scaled
+
+    def has_temperature(self) -> bool:
+        """Whether the logits are divided by something."""
+        return isinstance(self.temperature, Tensor) or self.temperature != 1.0
 
     def reduce(self, values: Tensor) -> Tensor:
         """Weight and reduce values ``(..., 1)``, or ``(..., K)`` if the targets are probabilities."""
@@ -107,7 +130,10 @@ class Batch:
         weight = self._weights(self.logits.dtype)
         if weight is None:
             return 1 / self.target.numel() if self.reduction == "mean" else 1.0
-        return weight / weight.sum() if self.reduction == "mean" else weight
+        if self.reduction != "mean":
+            return weight
+        total = weight.sum()
+        return weight / torch.where(total == 0, 1.0, total)  # all ignored: a loss of 0/0, but a gradient of 0
 
     def _weights(self, dtype: torch.dtype) -> Tensor | None:
         """What each sample counts, ``(..., 1)``, by its class and by whether it is ignored; None if all count 1."""
@@ -121,6 +147,8 @@ class Batch:
 def apply(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, **params: Any) -> Tensor:
     """The reduced loss of ``spec``."""
     batch = prepare(spec, logits, target, common, params)
+    if batch.fused:
+        return fused.loss(spec, batch)[0]
     return batch.reduce(spec.formula(batch.scaled_logits(), batch.target, **batch.params))
 
 
@@ -138,8 +166,10 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
     if weight is not None:
         if weight.shape != (classes,):
             raise ValueError(f"weight must have shape ({classes},), one per class, got {tuple(weight.shape)}")
-        weight = weight.to(logits.dtype)
+        weight = weight.to(_working_dtype(logits))
 
+    others = (weight, options["temperature"], *params.values())
+    for_kernels = fused.serves(spec.id, options["backend"], logits, target, others)
     indices = probabilities = valid = None
     if target.is_floating_point():
         if not spec.soft_targets:
@@ -148,7 +178,9 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
             raise ValueError(
                 f"ignore_index must be negative with class-probability targets, got {options['ignore_index']}"
             )
-        probabilities = _classes_last(target, target, options["class_dim"])
+        probabilities = _widened(_classes_last(target, target, options["class_dim"]))
+    elif for_kernels:
+        indices = _as_indices(target).unsqueeze(-1)
     else:
         indices, valid = _class_indices(target, classes, options["ignore_index"])
     for name, value in params.items():
@@ -159,7 +191,17 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
     if isinstance(temperature, Tensor):
         temperature = per_sample("temperature", temperature, logits, indices)
     return Batch(
-        logits, indices, probabilities, valid, weight, options["reduction"], options["normalize"], temperature, params
+        logits if for_kernels else _widened(logits),
+        indices,
+        probabilities,
+        valid,
+        weight,
+        options["reduction"],
+        options["normalize"],
+        temperature,
+        params,
+        options["ignore_index"],
+        for_kernels,
     )
 
 
@@ -174,6 +216,8 @@ def check_common(options: Common) -> None:
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {options['reduction']!r}")
     if options["normalize"] not in (None, "l1", "softplus"):
         raise ValueError(f"normalize must be None, 'l1' or 'softplus', got {options['normalize']!r}")
+    if options["backend"] not in ("auto", "torch", "triton"):
+        raise ValueError(f"backend must be 'auto', 'torch' or 'triton', got {options['backend']!r}")
     check_number("temperature", options["temperature"], _POSITIVE)
 
 
@@ -226,14 +270,21 @@ def _classes_last(values: Tensor, target: Tensor, class_dim: int | None) -> Tens
         raise ValueError(f"class_dim must be in [{-values.dim()}, {values.dim() - 1}], got {dim}")
     if dim not in (-1, values.dim() - 1):
         values = values.movedim(dim, -1)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
     if target.is_floating_point():
         if target.dim() != values.dim() or target.shape != values.movedim(-1, dim).shape:
             _refuse_shapes(values, dim, target)
     elif target.shape != values.shape[:-1]:
         _refuse_shapes(values, dim, target)
     return values
+
+
+def _working_dtype(logits: Tensor) -> torch.dtype:
+    return torch.float32 if logits.dtype in (torch.float16, torch.bfloat16) else logits.dtype
+
+
+def _widened(values: Tensor) -> Tensor:
+    """Half precision as float32."""
+    return values.to(_working_dtype(values))
 
 
 def _refuse_shapes(values: Tensor, dim: int, target: Tensor) -> NoReturn:
@@ -248,11 +299,15 @@ def _refuse_shapes(values: Tensor, dim: int, target: Tensor) -> NoReturn:
     )
 
 
-def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
+def _as_indices(target: Tensor) -> Tensor:
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must be class indices or class probabilities, got dtype {target.dtype}")
-    target = target.long().unsqueeze(-1)
+    return target.long()
+
+
+def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
+    target = _as_indices(target).unsqueeze(-1)
     if is_free_to_read(target):
         if target.numel() == 0:
             return target, None
@@ -272,12 +327,12 @@ def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Ten
 
 def per_sample(name: str, value: Tensor, logits: Tensor, target: Tensor | None) -> Tensor:
     """A hyperparameter tensor as ``(..., 1)``; a 1-d margin holds one value per class."""
-    value = value.to(logits.dtype) if value.is_floating_point() else value
+    value = value.to(_working_dtype(logits)) if value.is_floating_point() else value
     if name == "margin" and value.dim() == 1:
         if value.shape[0] != logits.shape[-1]:
             raise ValueError(f"margin must have {logits.shape[-1]} values, one per class, got {value.shape[0]}")
         assert target is not None
-        return value[target]
+        return value[target.clamp(0, logits.shape[-1] - 1)]  # an ignored target may still be there
     shape = logits.shape[:-1]
     sizes = zip(reversed(value.shape), reversed(shape), strict=False)
     if value.dim() > len(shape) or any(own not in (1, size) for own, size in sizes):

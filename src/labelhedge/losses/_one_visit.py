@@ -18,6 +18,7 @@ from torch import Tensor
 from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._apply import Batch, Number
 from labelhedge.losses._spec import is_free_to_read
+from labelhedge.losses._with_gradient import is_batched, with_gradient
 
 BLOCK = 2**19
 """Logits per block: a few buffers of this size fit into the cache."""
@@ -53,7 +54,7 @@ def loss(batch: Batch, solver: Solver, plain: Callable[[Batch, Tensor], Tensor])
         batch = replace(batch, logits=F.softplus(batch.logits), normalize="l1")
     visit = _Visit(batch, solver, plain)
     if batch.logits.requires_grad and torch.is_grad_enabled():
-        return _with_gradient(batch.logits, visit), visit.lam
+        return with_gradient(batch.logits, visit), visit.lam
     with torch.no_grad():
         return visit.loss(wants_gradient=False), visit.lam
 
@@ -149,42 +150,19 @@ class _Visit:
         self.batch = replace(self.batch, logits=value)
         return reduced
 
-    def take_gradient(self, logits: Tensor) -> Tensor:
-        """The gradient, for the caller to keep and to change; a second call makes a new one."""
+    def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
         gradient, self.gradient = self.gradient, None
-        if gradient is None:
+        if gradient is None:  # it has been taken before
             batch = replace(self.batch, logits=logits)
             gradient = _visit(batch, lambda x, at, buffers: (at(self.lam), 0.0), wants_gradient=True)[2]
         assert gradient is not None
-        return gradient
+        if upstream.dim():
+            return gradient * upstream.unsqueeze(-1)
+        if is_batched(upstream):
+            return gradient * upstream
+        return gradient if upstream.item() == 1 else gradient.mul_(upstream)
 
     def differentiable_loss(self, logits: Tensor) -> Tensor:
         """The loss by the plain formula."""
         batch = replace(self.batch, logits=logits)
         return batch.reduce(self.plain(batch, self.lam))
-
-
-class _WithGradient(torch.autograd.Function):
-    """A loss that brings its gradient along."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, visit: _Visit) -> Tensor:
-        ctx.save_for_backward(logits)
-        ctx.visit = visit
-        return visit.loss(wants_gradient=True)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        (logits,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
-            loss = ctx.visit.differentiable_loss(logits)
-            return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
-        gradient = ctx.visit.take_gradient(logits)
-        if upstream.dim():
-            return gradient * upstream.unsqueeze(-1), None
-        if torch._C._functorch.is_legacy_batchedtensor(upstream):  # is_grads_batched=True: not to be read
-            return gradient * upstream, None
-        return gradient if upstream.item() == 1 else gradient.mul_(upstream), None
-
-
-_with_gradient: Callable[..., Tensor] = _WithGradient.apply

@@ -9,9 +9,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from labelhedge.losses import _fused as fused
 from labelhedge.losses import _one_visit as one_visit
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._apply import Batch, Normalize, Number, Shared, prepare, with_normalizer
+from labelhedge.losses._apply import Batch, Normalize, Number, Shared, per_sample, prepare, with_normalizer
 from labelhedge.losses._one_visit import Rows
 from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
@@ -101,6 +102,8 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
 
     λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
+    if batch.fused:
+        return fused.loss(ALDR_KL, batch, start)
     lambda0, alpha, given = (batch.params[name] for name in ("lambda0", "alpha", "lam"))
     classes = batch.logits.shape[-1]
 
@@ -186,8 +189,8 @@ class ALDRKLLoss(PerSampleLoss):
 
     def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         batch = self._prepare(logits, target, lam=None)
-        loss, lam = _loss(batch, None if start is None else start.unsqueeze(-1).to(batch.logits.dtype))
-        return loss, lam, batch.valid
+        loss, lam = _loss(batch, None if start is None else per_sample("start", start, batch.logits, batch.target))
+        return loss, lam, batch.counted()
 
 
 ALDR_KL = register(

@@ -8,6 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from labelhedge.losses import _fused as fused
 from labelhedge.losses import _one_visit as one_visit
 from labelhedge.losses._apply import Batch, Normalize, Number, Shared, prepare, with_normalizer
 from labelhedge.losses._module import Loss
@@ -44,6 +45,8 @@ def ldr_kl(
         tensor(-1.6667)
     """
     batch = prepare(LDR_KL, logits, target, with_normalizer(common, normalize), {"lam": lam, "margin": margin})
+    if batch.fused:
+        return fused.loss(LDR_KL, batch)[0]
     if one_visit.serves(batch, smallest=lam, largest=lam):
         return one_visit.loss(batch, lambda x, at, buffers: (at(batch.params["lam"]), 0.0), _values)[0]
     return batch.reduce(_values(batch, batch.params["lam"]))

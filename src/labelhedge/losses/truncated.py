@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from labelhedge.losses import _fused as fused
 from labelhedge.losses._apply import Batch, Common, Number, log_softmax, per_sample, prepare, take
 from labelhedge.losses._per_sample import PerSampleLoss
 from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
@@ -51,6 +53,8 @@ def _reduced(batch: Batch, keep: Tensor | None) -> Tensor:
         if keep.dtype != torch.bool:
             raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
         keep = per_sample("keep", keep, batch.logits, batch.target)
+    if batch.fused:
+        return fused.loss(TGCE, replace(batch, params=batch.params | {"keep": keep}))[0]
     return batch.reduce(TGCE.formula(batch.scaled_logits(), batch.target, keep=keep, **batch.params))
 
 
@@ -105,11 +109,12 @@ class TGCELoss(PerSampleLoss):
         """Keep the samples at ``index`` whose ``p_y`` exceeds k, and no others."""
         self._stored(index, target)
         batch = self._prepare(logits, target)
-        self._store(index, self._believed(batch), batch.valid)
+        self._store(index, self._believed(batch), batch.counted())
 
     def _believed(self, batch: Batch) -> Tensor:
         if batch.target is None:
             raise ValueError("target must be class indices")
+        batch = batch.plain()
         p_y = take(log_softmax(batch.scaled_logits()).exp(), batch.target)
         return torch.gt(p_y, batch.params["k"])
 

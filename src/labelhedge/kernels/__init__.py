@@ -1,0 +1,1 @@
+"""Fused kernels in Triton for the formulas of the losses."""

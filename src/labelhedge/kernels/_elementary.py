@@ -1,0 +1,54 @@
+"""Small functions for the kernels: what Triton lacks, and reading an argument that is a number or one per row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.constexpr_function
+def is_pointer(argument: Any) -> bool:
+    """Whether an argument of a kernel is a tensor in memory; the interpreter leaves numbers as they are."""
+    return hasattr(argument, "dtype") and argument.dtype.is_ptr()
+
+
+@triton.jit
+def per_row(argument, row):
+    """An argument that is a number, or a pointer to one number per row."""
+    if is_pointer(argument):
+        number = tl.load(argument + row).to(tl.float32)
+    else:
+        number = tl.full(row.shape, argument, tl.float32)
+    return number
+
+
+@triton.jit
+def expm1(x):
+    """``exp(x) - 1``: by its series near 0, where the difference would cancel."""
+    series = 1.0 + x * (1.0 / 9.0)
+    series = 1.0 + x * series * (1.0 / 8.0)
+    series = 1.0 + x * series * (1.0 / 7.0)
+    series = 1.0 + x * series * (1.0 / 6.0)
+    series = 1.0 + x * series * (1.0 / 5.0)
+    series = 1.0 + x * series * (1.0 / 4.0)
+    series = 1.0 + x * series * (1.0 / 3.0)
+    series = 1.0 + x * series * (1.0 / 2.0)
+    return tl.where(tl.abs(x) < 0.5, x * series, tl.exp(x) - 1.0)
+
+
+@triton.jit
+def log1p(x):
+    """``log(1 + x)``: what rounding 1 + x takes away, the quotient gives back (Kahan)."""
+    u = 1.0 + x
+    return tl.where(u == 1.0, x, tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0)))
+
+
+@triton.jit
+def softplus(x):
+    """``log(1 + exp(x))``."""
+    return tl.maximum(x, 0.0) + log1p(tl.exp(-tl.abs(x)))

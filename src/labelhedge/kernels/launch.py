@@ -1,0 +1,107 @@
+"""Launching the kernel: what a call needs, how rows are laid out over programs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from labelhedge.kernels._visit import LARGE_LAMBDA
+from labelhedge.kernels._visit import rescale as _rescale
+from labelhedge.kernels._visit import visit as _visit
+from labelhedge.kernels.formulas import FORMULAS
+
+LONGEST_BLOCK = 32_768
+"""Classes of a row that a program can hold."""
+LONG_ROW_BLOCK = 8192
+"""Classes that it takes at a time of a row it cannot hold."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A loss on rows of logits.
+
+    Numbers are floats, or float32 tensors with one value per row. Options that are None play no part.
+    """
+
+    formula: str
+    target: Tensor
+    """``(N,)`` int64."""
+    ignore_index: int
+    weight: Tensor | None = None
+    denominator: Tensor | None = None
+    """What the loss and its gradient are divided by, one number."""
+    normalize: str | None = None
+    temperature: float | Tensor | None = None
+    margin: float | Tensor | None = None
+    lam: float | Tensor | None = None
+    lambda0: float | Tensor | None = None
+    alpha: float | Tensor | None = None
+    solve: str = "given"
+    octaves: int = 1
+    params: tuple[float | Tensor, ...] = ()
+
+
+def visit(
+    call: Call,
+    logits: Tensor,
+    *,
+    value: Tensor | None = None,
+    lam: Tensor | None = None,
+    gradient: Tensor | None = None,
+    upstream: Tensor | None = None,
+) -> None:
+    """Write the value, λ and gradient of each row of ``logits`` ``(N, K)`` into the tensors given.
+
+    ``upstream`` multiplies the gradient: one number, or one per row.
+    """
+    rows, classes = logits.shape
+    if rows == 0:
+        return
+    formula = FORMULAS[call.formula]
+    block, rows_at_once, warps = layout(classes)
+    align = math.gcd(classes, logits.stride(0), 16)
+    params = call.params + (None,) * (4 - len(call.params))
+    per_row = upstream is not None and upstream.numel() > 1
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        _visit[(triton.cdiv(rows, rows_at_once),)](
+            logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient,
+            rows, classes // align, logits.stride(0) // align, int(per_row), call.ignore_index,
+            call.temperature, call.margin, call.lam, call.lambda0, call.alpha, *params,
+            FINISH=formula.finish, TERMS=formula.terms, NEEDS=formula.needs,
+            NORMALIZE=call.normalize, SOLVE=call.solve, OCTAVES=call.octaves, LARGE=_may_be_large(call),
+            ALIGN=align, ROWS=rows_at_once, BLOCK=block, ONE_BLOCK=classes <= block, num_warps=warps,
+        )  # fmt: skip
+
+
+def _may_be_large(call: Call) -> bool:
+    """Whether a λ may be so large that the kernel needs another pass."""
+    largest = call.lam if call.lambda0 is None else call.lambda0
+    return isinstance(largest, Tensor) or (largest is not None and largest > LARGE_LAMBDA.value)
+
+
+def layout(classes: int) -> tuple[int, int, int]:
+    """Classes and rows that a program takes at a time, and its warps."""
+    if classes > LONGEST_BLOCK:
+        block = LONG_ROW_BLOCK
+    else:
+        block = max(triton.next_power_of_2(classes), 16)
+    rows = max(1, 1024 // block) if classes <= block else 1
+    warps = 1 if block <= 2048 else min(block // 1024, 16)
+    return block, rows, warps
+
+
+def rescale(gradient: Tensor, upstream: Tensor) -> None:
+    """Multiply the gradient in place by the number in ``upstream``, without waiting to see whether it is 1."""
+    size = gradient.numel()
+    if size:
+        with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
+            _rescale[(min(triton.cdiv(size, 8192), 1056),)](gradient, upstream, size, BLOCK=8192)
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether kernels run there: on a CUDA device, or anywhere in Triton's interpreter."""
+    return device.type == "cuda" or bool(triton.knobs.runtime.interpret)

@@ -1,0 +1,182 @@
+"""A loss through the kernels: when they serve, what they are given, and their gradient in autograd."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from labelhedge.losses._adaptive import octaves
+from labelhedge.losses._with_gradient import is_batched, with_gradient
+
+if TYPE_CHECKING:
+    from labelhedge.kernels.launch import Call
+    from labelhedge.losses._apply import Batch, Number
+    from labelhedge.losses._spec import LossSpec
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def serves(id: str, backend: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> bool:
+    """Whether to take the kernels for the loss ``id``; raises if they are asked for and cannot serve.
+
+    ``others`` are the hyperparameters and class weights.
+    """
+    if backend == "torch" or (backend == "auto" and not logits.is_cuda):
+        return False
+    obstacle = _obstacle(id, logits, target, others)
+    if obstacle and backend == "triton":
+        raise ValueError(f"backend='triton' cannot serve this call of {id}: {obstacle}")
+    return obstacle is None
+
+
+def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> str | None:
+    if not _has_triton():
+        return "Triton is not installed, or is older than 3.4"
+    from labelhedge.kernels import launch
+    from labelhedge.kernels.formulas import FORMULAS
+
+    if id not in FORMULAS:
+        return f"there is no kernel for it; there is for {', '.join(FORMULAS)}"
+    if not launch.runs_on(logits.device):
+        return f"the logits are on {logits.device}, and it needs a CUDA device (or TRITON_INTERPRET=1)"
+    if logits.dtype not in DTYPES:
+        return f"the logits are {logits.dtype}, and it takes float16, bfloat16 and float32"
+    if target.is_floating_point():
+        return "the target holds class probabilities, and it takes class indices"
+    if any(isinstance(value, Tensor) and value.requires_grad for value in others):
+        return "a hyperparameter or weight requires a gradient"
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return "a compiler or a function transform is tracing"
+    return None
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None and hasattr(
+        importlib.import_module("triton"), "constexpr_function"
+    )
+
+
+def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The reduced loss, and λ of each sample ``(..., 1)`` as a constant (1 for losses without λ).
+
+    For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
+    """
+    visit = _Visit(spec, batch, start)
+    if batch.logits.requires_grad and torch.is_grad_enabled():
+        return with_gradient(batch.logits, visit), visit.lam
+    with torch.no_grad():
+        return visit.loss(wants_gradient=False), visit.lam
+
+
+class _Visit:
+    """A visit and what it finds. It keeps neither the loss, which refers to it through the graph, nor the logits."""
+
+    lam: Tensor
+    gradient: Tensor | None = None
+
+    def __init__(self, spec: LossSpec, batch: Batch, start: Tensor | None) -> None:
+        self.spec, self.batch, self.start = spec, batch, start
+        self.call = _call(spec, batch, start)
+
+    def loss(self, wants_gradient: bool) -> Tensor:
+        from labelhedge.kernels import launch
+
+        batch = self.batch
+        shape = batch.logits.shape
+        rows = batch.logits.detach().reshape(-1, shape[-1])
+        value, lam = (torch.empty(len(rows), device=rows.device) for _ in range(2))
+        # with one upstream number the gradient can be had now; float16 could not hold it before a scaler multiplies it
+        if wants_gradient and batch.reduction != "none" and rows.dtype != torch.float16:
+            self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        launch.visit(self.call, rows, value=value, lam=lam, gradient=self.gradient)
+        self.lam = lam.view(*shape[:-1], 1)
+        self.batch = replace(batch, logits=value)
+        if batch.reduction == "none":
+            return value.view(shape[:-1])
+        return value.sum() if len(value) or batch.reduction == "sum" else value.mean()
+
+    def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
+        from labelhedge.kernels import launch
+
+        if is_batched(upstream):
+            one = self._gradient(logits, None)
+            return one * (upstream if self.batch.reduction != "none" else upstream.unsqueeze(-1))
+        gradient, self.gradient = self.gradient, None
+        if gradient is None:
+            return self._gradient(logits, upstream)
+        launch.rescale(gradient, upstream)
+        return gradient.view(logits.shape)
+
+    def _gradient(self, logits: Tensor, upstream: Tensor | None) -> Tensor:
+        """The gradient by a visit of its own, at the λ found."""
+        from labelhedge.kernels import launch
+
+        rows = logits.reshape(-1, logits.shape[-1])
+        gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        call = replace(self.call, lam=self.lam.view(-1), solve="given")
+        launch.visit(
+            call, rows, gradient=gradient, upstream=None if upstream is None else upstream.reshape(-1).contiguous()
+        )
+        return gradient.view(logits.shape)
+
+    def differentiable_loss(self, logits: Tensor) -> Tensor:
+        """The loss by the plain formula."""
+        batch = replace(self.batch, logits=logits).plain()
+        params = batch.params | ({"lam": self.lam} if "lam" in batch.params else {})
+        return batch.reduce(self.spec.formula(batch.scaled_logits(), batch.target, **params))
+
+
+def _call(spec: LossSpec, batch: Batch, start: Tensor | None) -> Call:
+    """The batch as the kernels take it."""
+    from labelhedge.kernels import launch
+    from labelhedge.kernels.formulas import FORMULAS
+
+    assert batch.target is not None
+    shape, classes = batch.target.shape, batch.logits.shape[-1]
+    target = batch.target.reshape(-1)
+
+    def flat(value: Number | None) -> Any:
+        return value.expand(shape).reshape(-1).float() if isinstance(value, Tensor) else value
+
+    params = {name: flat(value) for name, value in batch.params.items()}
+    formula = "tgce, masked" if params.get("keep") is not None else spec.id
+    lam, solve, count = params.get("lam"), "given", 1
+    if spec.id == "cs":
+        lam = 0.0
+    if spec.id == "aldr-kl" and lam is None:
+        lam, solve = (None, "exact") if start is None else (flat(start), "step")
+        count = 1 if params["alpha"] is None else octaves(params["alpha"] * params["lambda0"], classes)
+    return launch.Call(
+        formula,
+        target,
+        batch.ignore_index,
+        weight=batch.weight,
+        denominator=_denominator(batch, target),
+        normalize=batch.normalize,
+        temperature=flat(batch.temperature) if batch.has_temperature() else None,
+        margin=params.get("margin"),
+        lam=lam,
+        lambda0=params.get("lambda0"),
+        alpha=params.get("alpha"),
+        solve=solve,
+        octaves=count,
+        params=tuple(params[name] for name in FORMULAS[formula].params),
+    )
+
+
+def _denominator(batch: Batch, target: Tensor) -> Tensor | None:
+    """What the mean divides by."""
+    if batch.reduction != "mean":
+        return None
+    counts = target != batch.ignore_index
+    if batch.weight is None:
+        return counts.sum()
+    return (batch.weight[torch.where(counts, target, 0)] * counts).sum()

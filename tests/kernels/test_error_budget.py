@@ -1,0 +1,107 @@
+"""The kernels against float64: no further from it than the plain formula."""
+
+import pytest
+import torch
+
+import labelhedge as lh
+from tests.kernels.cases import FUSED_CASES, FUSED_IDS, FUSED_NAMES, assert_within_budget, batch
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def both(name, **options):
+    return (lh.losses.create(name, backend=backend, **options) for backend in ("triton", "torch"))
+
+
+@pytest.mark.parametrize(("name", "params"), FUSED_CASES, ids=FUSED_IDS)
+def test_every_setting(name, params, device):
+    assert_within_budget(*both(name, reduction="sum", **params), *batch(6, 11, torch.float32, device))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 35])
+@pytest.mark.parametrize("name", FUSED_NAMES)
+@pytest.mark.usefixtures("short_blocks")
+def test_every_size_and_precision(name, classes, dtype, device):
+    """35 classes are three blocks, the last of them short."""
+    assert_within_budget(*both(name), *batch(5, classes, dtype, device))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 11, 507, 1000, 50_257, 128_256])
+@pytest.mark.parametrize("name", FUSED_NAMES)
+def test_large_sizes(name, classes, dtype):
+    assert_within_budget(*both(name), *batch(67, classes, dtype, "cuda"), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", FUSED_NAMES)
+@pytest.mark.parametrize("normalize", [None, "l1", "softplus"])
+@pytest.mark.usefixtures("short_blocks")
+def test_every_normalizer_in_long_rows(name, normalize, device):
+    options = {"normalize": normalize, "temperature": 0.3, "reduction": "sum"}
+    assert_within_budget(*both(name, **options), *batch(4, 35, torch.float32, device))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["aldr-kl", "ce", "mse"])
+def test_weights_ignored_labels_and_upstream(name, dtype, reduction, device):
+    weight = torch.linspace(0.5, 2, 11, device=device)
+    logits, target = batch(6, 11, dtype, device)
+    target[1] = target[2] = -100
+    upstream = torch.linspace(-3, 3, 6, device=device) if reduction == "none" else torch.tensor(-7.5, device=device)
+    losses = both(name, weight=weight, reduction=reduction)
+    assert_within_budget(*losses, logits, target, upstream)
+    losses = both(name, weight=weight, reduction=reduction, ignore_index=int(target[0]))
+    target[1] = target[2] = 3
+    assert_within_budget(*losses, logits, target, upstream)
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-3, 7.0, 9.0, 1e3, float("inf")])
+@pytest.mark.usefixtures("short_blocks")
+def test_lambda_from_zero_to_infinity(lam, device):
+    for classes in (7, 35):
+        logits, target = batch(5, classes, torch.float32, device)
+        assert_within_budget(*both("ldr-kl", lam=lam, reduction="sum"), logits, target)
+        lam_of_rows = torch.full((5,), lam, device=device)
+        assert_within_budget(*both("ldr-kl", lam=lam_of_rows, reduction="sum"), logits, target)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.01, 0.3, 5.0])
+@pytest.mark.parametrize("lambda0", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("classes", [3, 35])
+@pytest.mark.usefixtures("short_blocks")
+def test_the_lambda_of_aldr(classes, lambda0, alpha, device):
+    logits, target = batch(6, classes, torch.float32, device, scale=1.0)
+    options = {"lambda0": lambda0, "alpha": alpha}
+    expected = lh.functional.aldr_lambda(logits.double(), target, **options)
+    actual = lh.functional.aldr_lambda(logits, target, backend="triton", **options)
+    torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=1e-6)
+    expected = lh.functional.aldr_lambda(logits.double(), target, start=0.7 * expected, **options)
+    start = (0.7 * lh.functional.aldr_lambda(logits.double(), target, **options)).float()
+    actual = lh.functional.aldr_lambda(logits, target, start=start, backend="triton", **options)
+    torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_of_two_peaks_the_higher(device):
+    """Rows with one class far ahead of many: two local maxima in λ, of which now the one, now the other is higher."""
+    ahead = torch.linspace(3.0, 9.0, 40)
+    logits = torch.zeros(40, 200)
+    logits[:, 5] = ahead
+    target = torch.zeros(40, dtype=torch.long)
+    options = {"normalize": None, "margin": 0.0}
+    lam = lh.functional.aldr_lambda(logits.double(), target, **options)
+    assert lam.diff().min() < -0.1  # it jumps
+    actual = lh.functional.aldr_lambda(logits.to(device), target.to(device), backend="triton", **options)
+    torch.testing.assert_close(actual.cpu().double(), lam, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", FUSED_NAMES)
+@pytest.mark.parametrize("normalize", [None, "l1", "softplus"])
+def test_extreme_logits(name, normalize, device):
+    rows = [[1e4, -1e4, 0.0], [1e4, 1e4, 1e4], [0.0, 0.0, 0.0], [-1e4, -1e4, 1e4], [1e-15, 0.0, -1e-15]]
+    logits, target = torch.tensor(rows, device=device), torch.zeros(5, dtype=torch.long, device=device)
+    losses = both(name, normalize=normalize, reduction="none")
+    assert_within_budget(*losses, logits, target, tolerance=1e-5)

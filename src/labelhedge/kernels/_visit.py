@@ -175,8 +175,8 @@ def _sums_of_terms(
 
 @triton.jit
 def visit(
-    logits, target, weight, denominator, upstream, value, lam_out, gradient,
-    rows, classes_aligned, row_stride_aligned, upstream_stride, ignore_index,
+    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist,
+    rows, classes_aligned, row_stride_aligned, upstream_stride, gist_stride, ignore_index,
     temperature, margin, lam, lambda0, alpha, param0, param1, param2, param3,
     FINISH: tl.constexpr, TERMS: tl.constexpr, NEEDS: tl.constexpr,
     NORMALIZE: tl.constexpr, SOLVE: tl.constexpr, OCTAVES: tl.constexpr, LARGE: tl.constexpr,
@@ -322,6 +322,33 @@ def visit(
                 tl.store(out + column + begin, g, mask=column + begin < classes)
             tl.debug_barrier()  # the label's comes after
             tl.store(out + y, share * slope_y * (g_y - _signed(along, f_y)))
+            if gist is not None:
+                tl.store(gist + i, top)
+                tl.store(gist + gist_stride + i, rate)
+                tl.store(gist + 2 * gist_stride + i, on_p * share / total)
+                tl.store(gist + 3 * gist_stride + i, along * share)
+                tl.store(gist + 4 * gist_stride + i, share * slope_y * (g_y - _signed(along, f_y)))
+
+
+@triton.jit
+def gradient_of_classes(
+    logits, target, gist, first, width, row_stride, gist_stride, NORMALIZE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The gradient in some of the classes, in place of their logits, from what ``visit`` has kept of each row."""
+    i = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    place = logits + i * row_stride + column
+    raw = tl.load(place, mask=column < width, other=0.0).to(tl.float32)
+    f = softplus(raw) if NORMALIZE == "softplus" else raw
+    top, rate = tl.load(gist + i), tl.load(gist + gist_stride + i)
+    on_e, along = tl.load(gist + 2 * gist_stride + i), tl.load(gist + 3 * gist_stride + i)
+    g = tl.exp2((f - top) * rate) * on_e
+    if NORMALIZE == "l1":
+        g -= _signed(along, f)
+    if NORMALIZE == "softplus":
+        g = (g - along) * tl.sigmoid(raw)
+    g = tl.where(column + first == tl.load(target + i), tl.load(gist + 4 * gist_stride + i), g)
+    tl.store(place, g, mask=column < width)
 
 
 @triton.jit

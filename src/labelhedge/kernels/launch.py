@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
 from labelhedge.kernels._visit import LARGE_LAMBDA
+from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
 from labelhedge.kernels._visit import rescale as _rescale
 from labelhedge.kernels._visit import visit as _visit
 from labelhedge.kernels.formulas import FORMULAS
@@ -44,6 +46,16 @@ class Call:
     octaves: int = 1
     params: tuple[float | Tensor, ...] = ()
 
+    def of_rows(self, rows: slice) -> Call:
+        """The call for some of the rows."""
+
+        def pick(value: Any) -> Any:
+            return value[rows] if isinstance(value, Tensor) else value
+
+        names = ("target", "temperature", "margin", "lam", "lambda0", "alpha")
+        params = tuple(pick(param) for param in self.params)
+        return replace(self, params=params, **{name: pick(getattr(self, name)) for name in names})
+
 
 def visit(
     call: Call,
@@ -52,10 +64,12 @@ def visit(
     value: Tensor | None = None,
     lam: Tensor | None = None,
     gradient: Tensor | None = None,
+    gist: Tensor | None = None,
     upstream: Tensor | None = None,
 ) -> None:
     """Write the value, λ and gradient of each row of ``logits`` ``(N, K)`` into the tensors given.
 
+    ``gradient`` may be the logits themselves. ``gist`` ``(5, N)`` gets what :func:`gradient_of_classes` needs.
     ``upstream`` multiplies the gradient: one number, or one per row.
     """
     rows, classes = logits.shape
@@ -68,13 +82,26 @@ def visit(
     per_row = upstream is not None and upstream.numel() > 1
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
         _visit[(triton.cdiv(rows, rows_at_once),)](
-            logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient,
-            rows, classes // align, logits.stride(0) // align, int(per_row), call.ignore_index,
+            logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient, gist,
+            rows, classes // align, logits.stride(0) // align, int(per_row), 0 if gist is None else gist.stride(0),
+            call.ignore_index,
             call.temperature, call.margin, call.lam, call.lambda0, call.alpha, *params,
             FINISH=formula.finish, TERMS=formula.terms, NEEDS=formula.needs,
             NORMALIZE=call.normalize, SOLVE=call.solve, OCTAVES=call.octaves, LARGE=_may_be_large(call),
             ALIGN=align, ROWS=rows_at_once, BLOCK=block, ONE_BLOCK=classes <= block, num_warps=warps,
         )  # fmt: skip
+
+
+def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) -> None:
+    """Turn the logits of the classes from ``first`` on, ``(N, width)``, into their gradient, in place."""
+    rows, width = logits.shape
+    block = 1024
+    if rows:
+        with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+            _gradient_of_classes[(rows, triton.cdiv(width, block))](
+                logits, call.target, gist, first, width, logits.stride(0), gist.stride(0),
+                NORMALIZE=call.normalize, BLOCK=block,
+            )  # fmt: skip
 
 
 def _may_be_large(call: Call) -> bool:
@@ -85,10 +112,7 @@ def _may_be_large(call: Call) -> bool:
 
 def layout(classes: int) -> tuple[int, int, int]:
     """Classes and rows that a program takes at a time, and its warps."""
-    if classes > LONGEST_BLOCK:
-        block = LONG_ROW_BLOCK
-    else:
-        block = max(triton.next_power_of_2(classes), 16)
+    block = LONG_ROW_BLOCK if classes > LONGEST_BLOCK else max(triton.next_power_of_2(classes), 16)
     rows = max(1, 1024 // block) if classes <= block else 1
     warps = 1 if block <= 2048 else min(block // 1024, 16)
     return block, rows, warps

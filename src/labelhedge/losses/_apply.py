@@ -124,6 +124,19 @@ class Batch:
             return total
         return total / (values.numel() if weight is None else weight.sum())
 
+    def reduce_weighted(self, values: Tensor) -> Tensor:
+        """Reduce values that are weighted and divided already, as the kernels leave them."""
+        if self.reduction == "none":
+            return values
+        return values.sum() if values.numel() or self.reduction == "sum" else values.mean()  # the mean of none is NaN
+
+    def gradient_can_come_first(self) -> bool:
+        """Whether a gradient computed with the value is good: one upstream number will multiply it.
+
+        In float16 it could be too small to be held before a gradient scaler multiplies it.
+        """
+        return self.reduction != "none" and self.logits.dtype != torch.float16
+
     def share_of_each(self) -> Number:
         """The derivative of the reduced loss by each sample's, for class indices: a float or ``(..., 1)``."""
         assert self.target is not None

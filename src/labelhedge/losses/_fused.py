@@ -84,7 +84,7 @@ class _Visit:
 
     def __init__(self, spec: LossSpec, batch: Batch, start: Tensor | None) -> None:
         self.spec, self.batch, self.start = spec, batch, start
-        self.call = _call(spec, batch, start)
+        self.call = kernel_call(spec, batch, start)
 
     def loss(self, wants_gradient: bool) -> Tensor:
         from labelhedge.kernels import launch
@@ -93,15 +93,12 @@ class _Visit:
         shape = batch.logits.shape
         rows = batch.logits.detach().reshape(-1, shape[-1])
         value, lam = (torch.empty(len(rows), device=rows.device) for _ in range(2))
-        # with one upstream number the gradient can be had now; float16 could not hold it before a scaler multiplies it
-        if wants_gradient and batch.reduction != "none" and rows.dtype != torch.float16:
+        if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
         launch.visit(self.call, rows, value=value, lam=lam, gradient=self.gradient)
         self.lam = lam.view(*shape[:-1], 1)
         self.batch = replace(batch, logits=value)
-        if batch.reduction == "none":
-            return value.view(shape[:-1])
-        return value.sum() if len(value) or batch.reduction == "sum" else value.mean()
+        return batch.reduce_weighted(value.view(shape[:-1]))
 
     def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
         from labelhedge.kernels import launch
@@ -134,7 +131,7 @@ class _Visit:
         return batch.reduce(self.spec.formula(batch.scaled_logits(), batch.target, **params))
 
 
-def _call(spec: LossSpec, batch: Batch, start: Tensor | None) -> Call:
+def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Call:
     """The batch as the kernels take it."""
     from labelhedge.kernels import launch
     from labelhedge.kernels.formulas import FORMULAS

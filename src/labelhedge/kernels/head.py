@@ -1,0 +1,74 @@
+"""A linear layer and a loss on its outputs, which never exist as a whole.
+
+First some rows at a time, with all their classes: the loss needs whole rows, and so does the gradient of the hidden
+units. Then some classes at a time, with all rows: the gradient of the weights. So each gradient is the result of one
+matrix product and rounded once, at the price of computing the logits a second time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from labelhedge.kernels.launch import Call, gradient_of_classes, visit
+
+PARTS = 16
+"""Into how many parts rows and classes are divided: a 16th of the logits is there at a time."""
+SMALL = 2**24
+"""Logits that are few enough to be there at once."""
+
+
+def visit_head(
+    call: Call,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    value: Tensor | None = None,
+    lam: Tensor | None = None,
+    hidden_gradient: Tensor | None = None,
+    weight_gradient: Tensor | None = None,
+    bias_gradient: Tensor | None = None,
+    upstream: Tensor | None = None,
+) -> None:
+    """Write value and λ of each row of ``hidden`` ``(N, H)`` and the gradients wanted into the tensors given."""
+    wants_classes = weight_gradient is not None or bias_gradient is not None
+    wants_gradient = wants_classes or hidden_gradient is not None
+    gist = torch.empty(5, len(hidden), device=hidden.device) if wants_classes else None
+    for rows in _parts(len(hidden), len(weight)):
+        logits = _linear(hidden[rows], weight, bias)
+        visit(
+            call.of_rows(rows),
+            logits,
+            value=None if value is None else value[rows],
+            lam=None if lam is None else lam[rows],
+            gradient=logits if wants_gradient else None,
+            gist=None if gist is None else gist[:, rows],
+            upstream=upstream if upstream is None or upstream.numel() == 1 else upstream[rows],
+        )
+        if hidden_gradient is not None:
+            torch.mm(logits, weight, out=hidden_gradient[rows])
+        del logits
+    if gist is None:
+        return
+    for classes in _parts(len(weight), len(hidden)):
+        logits = _linear(hidden, weight[classes], None if bias is None else bias[classes])
+        gradient_of_classes(call, logits, gist, classes.start)
+        if weight_gradient is not None:
+            torch.mm(logits.T, hidden, out=weight_gradient[classes])
+        if bias_gradient is not None:
+            torch.sum(logits, 0, dtype=torch.float32, out=bias_gradient[classes])
+        del logits
+
+
+def _linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return hidden @ weight.T if bias is None else torch.addmm(bias, hidden, weight.T)
+
+
+def _parts(size: int, other: int) -> list[slice]:
+    """``size`` rows or classes in parts of a multiple of 64; there are ``other`` of the other."""
+    parts = PARTS if size * other > SMALL else 1
+    step = max(64 * math.ceil(size / parts / 64), 1)
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]

@@ -137,6 +137,18 @@ def test_autocast(device):
     torch.testing.assert_close(value, expected)
 
 
+def test_inside_a_compiled_program(device):
+    torch._dynamo.reset()
+    inputs, target = layer(device)
+
+    def function(hidden, weight, target, bias):
+        return 2 * lh.functional.linear_aldr_kl(hidden.tanh(), weight, target, bias, backend="triton")
+
+    compiled = torch.compile(function, backend="aot_eager")
+    actual = gradients(compiled, inputs, target)
+    torch.testing.assert_close(actual, gradients(function, inputs, target))
+
+
 def test_bad_shapes():
     hidden, weight, target = torch.zeros(4, 3), torch.zeros(5, 3), torch.zeros(4, dtype=torch.long)
     with pytest.raises(

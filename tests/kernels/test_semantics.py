@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import labelhedge as lh
-from labelhedge.kernels import launch
+from labelhedge.kernels import compiled, launch
 from tests.kernels.cases import FUSED_NAMES, assert_within_budget, batch, value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
@@ -194,7 +194,7 @@ def test_refusals(device, monkeypatch):
     refused("float64", logits=logits.double())
     refused("class probabilities", target=torch.full_like(logits, 0.2))
     refused("requires a gradient", temperature=torch.nn.Parameter(torch.tensor(1.0, device=device)))
-    monkeypatch.setattr(launch.triton.knobs.runtime, "interpret", False)
+    monkeypatch.setattr(launch, "INTERPRETED", False)
     refused("the logits are on cpu, and it needs a CUDA device", logits=logits.cpu(), target=target.cpu())
     with pytest.raises(ValueError, match="backend must be 'auto', 'torch' or 'triton', got 'cuda'"):
         lh.functional.ce(logits, target, backend="cuda")
@@ -204,6 +204,34 @@ def test_a_transform_takes_the_plain_formula(device):
     logits, target = batch(4, 5, torch.float32, device)
     expected = lh.functional.aldr_kl(logits, target, reduction="none", backend="torch")
     torch.testing.assert_close(torch.func.vmap(lh.ALDRKLLoss())(logits, target), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "none", "ignore_index": 2, "temperature": 0.5}], ids=str)
+@pytest.mark.parametrize("name", ["aldr-kl", "ldr-kl", "ce", "sce", "mse", "tgce"])
+def test_compile_takes_the_kernels(name, options, device, monkeypatch):
+    torch._dynamo.reset()
+    seen = []
+    monkeypatch.setattr(compiled, "_visit", lambda *args, **outputs: (seen.append(1), launch.visit(*args, **outputs)))
+    logits, target = batch(8, 5, torch.float32, device)
+    weight = torch.linspace(1, 2, 5, device=device)
+    fused, plain = both(name, weight=weight, **options)
+    traced = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    upstream = torch.linspace(-1, 2, 8, device=device) if options else torch.tensor(2.0, device=device)
+    actual = value_and_gradient(traced, logits, target, upstream)
+    torch.testing.assert_close(actual, value_and_gradient(plain, logits, target, upstream))
+    assert seen == [1, 1]  # once for the value, once for the gradient
+
+
+def test_compile_algorithm_1(device):
+    torch._dynamo.reset()
+    logits, target = batch(8, 5, torch.float32, device)
+    index = torch.arange(8, device=device)
+    fused, plain = (lh.ALDRKLLoss(num_samples=8, backend=backend).to(device) for backend in ("triton", "torch"))
+    traced = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        actual = value_and_gradient(lambda *args: traced(*args, index), logits, target)
+        torch.testing.assert_close(actual, value_and_gradient(lambda *args: plain(*args, index), logits, target))
+    torch.testing.assert_close(fused.lam, plain.lam)
 
 
 @pytest.mark.gpu

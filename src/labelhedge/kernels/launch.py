@@ -16,6 +16,8 @@ from labelhedge.kernels._visit import rescale as _rescale
 from labelhedge.kernels._visit import visit as _visit
 from labelhedge.kernels.formulas import FORMULAS
 
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+"""Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_BLOCK = 32_768
 """Classes of a row that a program can hold."""
 LONG_ROW_BLOCK = 8192
@@ -124,8 +126,3 @@ def rescale(gradient: Tensor, upstream: Tensor) -> None:
     if size:
         with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
             _rescale[(min(triton.cdiv(size, 8192), 1056),)](gradient, upstream, size, BLOCK=8192)
-
-
-def runs_on(device: torch.device) -> bool:
-    """Whether kernels run there: on a CUDA device, or anywhere in Triton's interpreter."""
-    return device.type == "cuda" or bool(triton.knobs.runtime.interpret)

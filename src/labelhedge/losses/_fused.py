@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
+import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,16 @@ if TYPE_CHECKING:
     from labelhedge.losses._apply import Batch, Number
     from labelhedge.losses._spec import LossSpec
 
+
+def _has_triton() -> bool:
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
+
+
+_HAS_TRITON = _has_triton()
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -37,14 +45,14 @@ def serves(id: str, backend: str, logits: Tensor, target: Tensor, others: Iterab
 
 
 def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> str | None:
-    if not _has_triton():
-        return "Triton is not installed, or is older than 3.4"
+    if not _HAS_TRITON:
+        return "Triton 3.4 or newer is not installed"
     from labelhedge.kernels import launch
     from labelhedge.kernels.formulas import FORMULAS
 
     if id not in FORMULAS:
         return f"there is no kernel for it; there is for {', '.join(FORMULAS)}"
-    if not launch.runs_on(logits.device):
+    if not (logits.is_cuda or launch.INTERPRETED):
         return f"the logits are on {logits.device}, and it needs a CUDA device (or TRITON_INTERPRET=1)"
     if logits.dtype not in DTYPES:
         return f"the logits are {logits.dtype}, and it takes float16, bfloat16 and float32"
@@ -52,16 +60,9 @@ def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) ->
         return "the target holds class probabilities, and it takes class indices"
     if any(isinstance(value, Tensor) and value.requires_grad for value in others):
         return "a hyperparameter or weight requires a gradient"
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return "a compiler or a function transform is tracing"
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return "a function transform is tracing"
     return None
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None and hasattr(
-        importlib.import_module("triton"), "constexpr_function"
-    )
 
 
 def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -69,11 +70,21 @@ def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Ten
 
     For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
+    if torch.compiler.is_compiling():
+        return _compiled_loss(kernel_call(spec, batch, start), batch)
     visit = _Visit(spec, batch, start)
     if batch.logits.requires_grad and torch.is_grad_enabled():
         return with_gradient(batch.logits, visit), visit.lam
     with torch.no_grad():
         return visit.loss(wants_gradient=False), visit.lam
+
+
+def _compiled_loss(call: Call, batch: Batch) -> tuple[Tensor, Tensor]:
+    from labelhedge.kernels import compiled
+
+    shape = batch.logits.shape
+    value, lam = compiled.visit(call, batch.logits.reshape(-1, shape[-1]))
+    return batch.reduce_weighted(value.view(shape[:-1])), lam.detach().view(*shape[:-1], 1)
 
 
 class _Visit:

@@ -144,6 +144,11 @@ def _loss(
     batch = prepare(spec, stand_in, target, common, params.copy())
     if not batch.fused:
         return spec.function(F.linear(hidden, weight, bias), target, **common, **params)
+    return _fused_loss(spec, batch, hidden, weight, bias)
+
+
+@torch.compiler.disable  # a compiled program leaves its graph for this
+def _fused_loss(spec: LossSpec, batch: Batch, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     visit = _HeadVisit(spec, batch)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias)):
         return _with_gradients(hidden, weight, bias, visit)

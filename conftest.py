@@ -7,10 +7,10 @@ import hypothesis
 import pytest
 import torch
 
-import labelhedge as lh
-
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels then run on a CPU; read when they are first imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # the kernels then run on a CPU; read where Triton is imported
+
+import labelhedge as lh
 
 collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["src/labelhedge/kernels/*"]
 

@@ -137,14 +137,15 @@ def test_autocast(device):
     torch.testing.assert_close(value, expected)
 
 
-def test_inside_a_compiled_program(device):
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_inside_a_compiled_program(bias, device):
     torch._dynamo.reset()
-    inputs, target = layer(device)
+    inputs, target = layer(device, bias=bias)
 
-    def function(hidden, weight, target, bias):
+    def function(hidden, weight, target, bias=None):
         return 2 * lh.functional.linear_aldr_kl(hidden.tanh(), weight, target, bias, backend="triton")
 
-    compiled = torch.compile(function, backend="aot_eager")
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     actual = gradients(compiled, inputs, target)
     torch.testing.assert_close(actual, gradients(function, inputs, target))
 

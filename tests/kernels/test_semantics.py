@@ -211,7 +211,9 @@ def test_a_transform_takes_the_plain_formula(device):
 def test_compile_takes_the_kernels(name, options, device, monkeypatch):
     torch._dynamo.reset()
     seen = []
-    monkeypatch.setattr(compiled, "_visit", lambda *args, **outputs: (seen.append(1), launch.visit(*args, **outputs)))
+    monkeypatch.setattr(
+        compiled, "visit_logits", lambda *args, **outputs: (seen.append(1), launch.visit(*args, **outputs))
+    )
     logits, target = batch(8, 5, torch.float32, device)
     weight = torch.linspace(1, 2, 5, device=device)
     fused, plain = both(name, weight=weight, **options)

@@ -24,7 +24,7 @@ def visit_head(
     call: Call,
     hidden: Tensor,
     weight: Tensor,
-    bias: Tensor | None,
+    bias: Tensor | None = None,
     *,
     value: Tensor | None = None,
     lam: Tensor | None = None,
@@ -59,7 +59,7 @@ def visit_head(
         if weight_gradient is not None:
             torch.mm(logits.T, hidden, out=weight_gradient[classes])
         if bias_gradient is not None:
-            torch.sum(logits, 0, dtype=torch.float32, out=bias_gradient[classes])
+            bias_gradient[classes] = logits.sum(0, dtype=torch.float32)
         del logits
 
 

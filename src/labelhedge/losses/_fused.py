@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Ten
     For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
     if torch.compiler.is_compiling():
-        return _compiled_loss(kernel_call(spec, batch, start), batch)
+        return compiled_loss(kernel_call(spec, batch, start), batch, batch.logits)
     visit = _Visit(spec, batch, start)
     if batch.logits.requires_grad and torch.is_grad_enabled():
         return with_gradient(batch.logits, visit), visit.lam
@@ -79,12 +79,13 @@ def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Ten
         return visit.loss(wants_gradient=False), visit.lam
 
 
-def _compiled_loss(call: Call, batch: Batch) -> tuple[Tensor, Tensor]:
+def compiled_loss(call: Call, batch: Batch, inputs: Tensor, layer: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
+    """The same for the compiler; the inputs are logits, or those of a layer."""
     from labelhedge.kernels import compiled
 
-    shape = batch.logits.shape
-    value, lam = compiled.visit(call, batch.logits.reshape(-1, shape[-1]))
-    return batch.reduce_weighted(value.view(shape[:-1])), lam.detach().view(*shape[:-1], 1)
+    shape = inputs.shape[:-1]
+    value, lam = compiled.visit(call, inputs.reshape(-1, inputs.shape[-1]), layer)
+    return batch.reduce_weighted(value.view(shape)), lam.detach().view(*shape, 1)
 
 
 class _Visit:

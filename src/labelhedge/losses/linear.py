@@ -144,11 +144,9 @@ def _loss(
     batch = prepare(spec, stand_in, target, common, params.copy())
     if not batch.fused:
         return spec.function(F.linear(hidden, weight, bias), target, **common, **params)
-    return _fused_loss(spec, batch, hidden, weight, bias)
-
-
-@torch.compiler.disable  # a compiled program leaves its graph for this
-def _fused_loss(spec: LossSpec, batch: Batch, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if torch.compiler.is_compiling():
+        layer = [weight] if bias is None else [weight, bias]
+        return fused.compiled_loss(fused.kernel_call(spec, batch), batch, hidden, layer)[0]
     visit = _HeadVisit(spec, batch)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias)):
         return _with_gradients(hidden, weight, bias, visit)
@@ -195,7 +193,7 @@ class _HeadVisit:
         rows = hidden.reshape(-1, hidden.shape[-1])
         of_hidden = torch.empty_like(rows) if wanted[0] else None
         of_weight = torch.empty_like(weight) if wanted[1] else None
-        of_bias = torch.empty_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
+        of_bias = torch.empty_like(bias) if wanted[2] and bias is not None else None
         visit_head(
             self.call,
             rows,
@@ -206,11 +204,7 @@ class _HeadVisit:
             bias_gradient=of_bias,
             **others,
         )
-        return (
-            None if of_hidden is None else of_hidden.view(hidden.shape),
-            of_weight,
-            None if of_bias is None else of_bias.to(weight.dtype),
-        )
+        return None if of_hidden is None else of_hidden.view(hidden.shape), of_weight, of_bias
 
     def differentiable_loss(self, inputs: Inputs) -> Tensor:
         """The loss by a matrix product and the plain formula."""

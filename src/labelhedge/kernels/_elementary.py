@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import triton
@@ -15,6 +16,12 @@ LN2 = tl.constexpr(0.6931471805599453)
 def is_pointer(argument: Any) -> bool:
     """Whether an argument of a kernel is a tensor in memory; the interpreter leaves numbers as they are."""
     return hasattr(argument, "dtype") and argument.dtype.is_ptr()
+
+
+@triton.constexpr_function
+def log_of(number: int) -> float:
+    """Computed when the kernel is compiled."""
+    return math.log(number)
 
 
 @triton.jit

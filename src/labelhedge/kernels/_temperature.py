@@ -1,9 +1,14 @@
 """The λ of ALDR-KL for each row, from sums over the classes.
 
-The same method as the plain formula's: with ``ρ = λ/λ0`` and ``σ = 1/ρ`` the objective is ``ρ F(σ) - (A/2)(1-ρ)²``,
-where ``F(σ) = log mean exp(σx)``, x are the gaps less the largest in units of λ0, and ``A = αλ0``. F is sampled with
-two derivatives at σ = 1, 4/3, 5/3, 2 (and twice that, for further octaves) and interpolated by quintics; the highest
-point is refined on the true objective by Newton's method.
+With ``ρ = λ/λ0`` and ``σ = 1/ρ`` the objective is ``ρ F(σ) - (A/2)(1-ρ)²``, where ``F(σ) = log mean exp(σx)``, x are
+the gaps less the largest in units of λ0, and ``A = αλ0``. F is sampled with two derivatives and interpolated by
+quintics, and the highest point of the interpolated objective is refined on the true one by Newton's method.
+
+By default λ is in [λ0/2, λ0], and for most rows two samples, at the ends, are enough: a third, at the peak, tells the
+error of the quintic, and if no other place comes near the peak within that error, the peak is the highest. For the
+other rows, and all rows with another α, every octave of σ is divided into eight pieces.
+
+A node is ``(F, mean of d, variance of d)`` at some σ, where ``x = d·unit``.
 """
 
 from __future__ import annotations
@@ -11,10 +16,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import LN2
+from labelhedge.kernels._elementary import LN2, LOG2E
+from labelhedge.kernels._row import moments, moments_twice
 
 ZERO = tl.constexpr(1e-10)
 """A λ, or a ratio λ/λ0, that counts as 0."""
+MIN_RATE, MAX_RATE = tl.constexpr(1e-30), tl.constexpr(3e38)
+"""Stand for the rates at λ = ∞ and 0."""
+CLOSE = tl.constexpr(3e-4)
+"""A relative step of ρ so small that Taylor's formula gives the sums after it."""
+
+
+@triton.jit
+def rate_of(scale, lam):
+    """What turns d into ``log₂ e``, where ``e = exp(scale·d/λ)``."""
+    return tl.minimum(tl.maximum(scale * LOG2E / tl.maximum(lam, 1e-20), MIN_RATE), MAX_RATE)
 
 
 @triton.jit
@@ -25,71 +41,146 @@ def strength(alpha, lambda0, log_count):
 
 
 @triton.jit
-def step(total, weighted_bits, lambda0, alpha, log_count):
-    """One step of Algorithm 1, ``[λ0 - KL(p, 1/K)/α]₊``, from ``Σe`` and ``Σ e log₂e``."""
-    entropy = LN2 * (tl.log2(total) - weighted_bits / total)
+def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexpr):
+    """One step of Algorithm 1, ``[λ0 - KL(p, 1/K)/α]₊`` with p at λ = ``start``."""
+    rate = rate_of(scale, tl.maximum(start, ZERO))
+    sums = moments(row, rate, SHAPE)
+    entropy = LN2 * (tl.log2(sums[0]) - rate * sums[1] / sums[0])
     return tl.maximum(lambda0 - (log_count - entropy) / alpha, 0.0)
 
 
 @triton.jit
-def cumulants(sums, unit, count):
-    """``log mean exp`` and its first two derivatives, from ``Σe``, ``Σed``, ``Σed²`` with x = d·unit."""
-    mean = sums[1] / sums[0]
-    variance = sums[2] / sums[0] - mean * mean
-    return tl.log(sums[0] / count), mean * unit, variance * unit * unit
+def exact(row, scale, lambda0, alpha, count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
+    """The λ that maximises the objective over [0, λ0]; and ``Σe`` and ``Σed`` there."""
+    A = tl.where(lambda0 == float("inf"), 1.0, alpha * lambda0)
+    unit = scale / lambda0
+    if OCTAVES == 1:
+        low = tl.full(A.shape, 0.5, tl.float32)
+        rho, node, far = _from_the_ends(row, unit, A, count, SHAPE)
+        if tl.max(far.to(tl.int32)) > 0:
+            rho = tl.where(far, _from_pieces(row, unit, A, count, OCTAVES, SHAPE), rho)
+    else:
+        low = tl.zeros(A.shape, tl.float32)
+        rho = _from_pieces(row, unit, A, count, OCTAVES, SHAPE)
+        node, far = (low, low, low), low == 0.0
+    new = tl.where(far, rho, _newton(node, unit, rho, low, A))
+    far = far | (tl.abs(new - rho) > CLOSE * rho)
+    for _step in range(5):
+        if tl.max(far.to(tl.int32)) > 0:
+            rho = tl.maximum(new, ZERO)
+            node = _node(row, unit, rho, count, SHAPE)
+            new = _newton(node, unit, rho, low, A)
+            far = tl.abs(new - rho) > CLOSE * rho
+    new = tl.where(new > ZERO, new, 0.0)
+    move = tl.where(new > 0.0, 1.0 / tl.maximum(new, ZERO) - 1.0 / rho, 0.0) * unit
+    total = count * tl.exp(node[0] + move * (node[1] + 0.5 * move * node[2]))
+    return new * lambda0, total, total * (node[1] + move * node[2])
 
 
 @triton.jit
-def highest(node0, node1, node2, node3, A, factor):
-    """Of the interpolated objective over an octave: the maximum, where it is (ρ), and its neighbours (low, high).
-
-    The nodes are F and two derivatives at σ/factor = 1, 4/3, 5/3, 2.
-    """
-    point = tl.arange(0, 64)[None, :]  # σ = factor (1 + point/48)
-    piece = tl.minimum(point // 16, 2)
-    t = (point - 16 * piece).to(tl.float32) * (1.0 / 16.0)
-    t3 = t * t * t
-    value1 = t3 * (10.0 + t * (6.0 * t - 15.0))
-    slope0 = t + t3 * (t * (8.0 - 3.0 * t) - 6.0)
-    slope1 = t3 * (t * (7.0 - 3.0 * t) - 4.0)
-    curve0 = 0.5 * t * t + t3 * (t * (1.5 - 0.5 * t) - 1.5)
-    curve1 = t3 * (0.5 + t * (0.5 * t - 1.0))
-    first, second = piece == 0, piece == 1
-    F = tl.where(first, node0[0], tl.where(second, node1[0], node2[0])) * (1.0 - value1)
-    F += tl.where(first, node1[0], tl.where(second, node2[0], node3[0])) * value1
-    F += tl.where(first, node0[1], tl.where(second, node1[1], node2[1])) * (slope0 * (1.0 / 3.0))
-    F += tl.where(first, node1[1], tl.where(second, node2[1], node3[1])) * (slope1 * (1.0 / 3.0))
-    F += tl.where(first, node0[2], tl.where(second, node1[2], node2[2])) * (curve0 * (1.0 / 9.0))
-    F += tl.where(first, node1[2], tl.where(second, node2[2], node3[2])) * (curve1 * (1.0 / 9.0))
-    rho = _rho(point, factor)
-    objective = rho * F - 0.5 * A * (1.0 - rho) * (1.0 - rho)
-    objective = tl.where(point <= 48, objective, -float("inf"))
-
+def _from_the_ends(row, unit, A, count, SHAPE: tl.constexpr):
+    """The peak between samples at σ = 1 and 2, its node, and whether there may be a higher one."""
+    once, twice = moments_twice(row, rate_of(unit, 1.0), SHAPE)
+    a, b = _cumulants(once, count), _cumulants(twice, count)
+    point = tl.arange(0, 64)[None, :]
+    objective = _objective(_quintic(point * (1.0 / 63.0), 1.0, unit, a, b), 1.0 + point * (1.0 / 63.0), A)
     best = tl.max(objective, 1, keep_dims=True)
-    index = tl.min(tl.where(objective == best, point, 48), 1, keep_dims=True)
-    before = tl.sum(tl.where(point == index - 1, objective, 0.0), 1, keep_dims=True)
-    after = tl.sum(tl.where(point == tl.minimum(index + 1, 48), objective, 0.0), 1, keep_dims=True)
-    middle, low, high = _rho(index, factor), _rho(index + 1, factor), tl.minimum(_rho(index - 1, factor), 1.0)
-    interior = (index > 0) & (index < 48)
-    rise = tl.where(interior, (before - best) / tl.where(interior, high - middle, 1.0), -1.0)
-    fall = tl.where(interior, (best - after) / (middle - low), 1.0)
-    # the slope is `fall` half-way down and `rise` half-way up: the parabola's vertex is where it is 0
-    flat = fall == rise
-    vertex = 0.5 * (middle + low + (high - low) * fall / tl.where(flat, 1.0, fall - rise))
-    return best, tl.where(interior & (flat == 0), vertex, middle), low, high
+    index = tl.min(tl.where(objective == best, point, 63), 1, keep_dims=True)
+    rho = _vertex(objective, best, point, index)
+    node = _node(row, unit, rho, count, SHAPE)
+    # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second derivative
+    t = 1.0 / rho - 1.0
+    u = t * (1.0 - t)
+    of_value = tl.abs(node[0] - _quintic(t, 1.0, unit, a, b)) / (u * u * u)
+    of_bend = tl.abs(node[2] * unit * unit - _quintic_bend(t, unit, a, b)) / tl.abs(6.0 * u * (1.0 - 5.0 * u))
+    error = tl.minimum(of_value, of_bend) * (1.0 / 64.0)
+    elsewhere = tl.max(tl.where(tl.abs(point - index) > 5, objective, -float("inf")), 1, keep_dims=True)
+    # KL falls as λ rises, and A(1-ρ) is KL at every peak: all of them lie in a range that may be narrow
+    narrow = 2.0 * b[1] * unit - b[0] - (a[1] * unit - a[0]) < 0.01 * A
+    sure = narrow | (elsewhere < best - 2.0 * error - 1e-5)
+    return rho, node, sure == 0
 
 
 @triton.jit
-def _rho(point, factor):
-    return 1.0 / ((1.0 + point.to(tl.float32) * (1.0 / 48.0)) * factor)
+def _from_pieces(row, unit, A, count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
+    """The highest point of the objective, interpolated in eight pieces of every octave of σ."""
+    point = tl.arange(0, 64)[None, :]
+    best = tl.full(A.shape, -float("inf"), tl.float32)
+    rho, sigma, width = best, tl.full(A.shape, 1.0, tl.float32), tl.full(A.shape, 0.125, tl.float32)
+    a = _node(row, unit, sigma, count, SHAPE)
+    for piece in range(8 * OCTAVES):
+        b = _node(row, unit, 1.0 / (sigma + width), count, SHAPE)
+        t = point * (1.0 / 63.0)
+        objective = _objective(_quintic(t, width, unit, a, b), sigma + width * t, A)
+        value = tl.max(objective, 1, keep_dims=True)
+        index = tl.min(tl.where(objective == value, point, 63), 1, keep_dims=True)
+        rho = tl.where(value > best, 1.0 / (sigma + width * (index * (1.0 / 63.0))), rho)
+        best = tl.maximum(value, best)
+        a, sigma = b, sigma + width
+        width = tl.where(piece % 8 == 7, 2.0 * width, width)
+    if OCTAVES > 1:  # and λ = 0
+        rho = tl.where(best < -0.5 * A, ZERO, rho)
+    return rho
 
 
 @triton.jit
-def newton(node, rho, low, high, A):
-    """A Newton step on the true objective within [low, high], from F and its derivatives at σ = 1/ρ."""
-    log_mean, mean, variance = node
+def _node(row, unit, rho, count, SHAPE: tl.constexpr):
+    return _cumulants(moments(row, rate_of(unit, rho), SHAPE), count)
+
+
+@triton.jit
+def _cumulants(sums, count):
+    mean = sums[1] / sums[0]
+    return tl.log(sums[0] / count), mean, sums[2] / sums[0] - mean * mean
+
+
+@triton.jit
+def _newton(node, unit, rho, low, A):
+    """A Newton step on the true objective within [low, 1]."""
+    log_mean, mean, variance = node[0], node[1] * unit, node[2] * unit * unit
     sigma = 1.0 / rho
     slope = log_mean - mean * sigma + A * (1.0 - rho)
     curvature = variance * sigma * sigma * sigma - A
     move = tl.where(curvature < 0.0, -slope / tl.where(curvature < 0.0, curvature, -1.0), slope / A)
-    return tl.minimum(tl.maximum(rho + move, low), high)
+    return tl.minimum(tl.maximum(rho + move, low), 1.0)
+
+
+@triton.jit
+def _objective(F, sigma, A):
+    rho = 1.0 / sigma
+    return rho * F - 0.5 * A * (1.0 - rho) * (1.0 - rho)
+
+
+@triton.jit
+def _vertex(objective, best, point, index):
+    """Where the parabola through the highest of the points σ = 1 + point/63 and its neighbours has its vertex, as ρ."""
+    before = tl.sum(tl.where(point == index - 1, objective, 0.0), 1, keep_dims=True)
+    after = tl.sum(tl.where(point == index + 1, objective, 0.0), 1, keep_dims=True)
+    bend = before + after - 2.0 * best
+    inside = (index > 0) & (index < 63) & (bend < 0.0)
+    shift = tl.where(inside, 0.5 * (before - after) / tl.where(inside, bend, 1.0), 0.0)
+    return 1.0 / (1.0 + (index + shift) * (1.0 / 63.0))
+
+
+@triton.jit
+def _quintic(t, width, unit, a, b):
+    """F between two nodes that are ``width`` apart."""
+    t3 = t * t * t
+    x = unit * width
+    F = a[0] + (b[0] - a[0]) * (t3 * (10.0 + t * (6.0 * t - 15.0)))
+    F += a[1] * x * (t + t3 * (t * (8.0 - 3.0 * t) - 6.0))
+    F += b[1] * x * (t3 * (t * (7.0 - 3.0 * t) - 4.0))
+    F += a[2] * x * x * (0.5 * t * t + t3 * (t * (1.5 - 0.5 * t) - 1.5))
+    F += b[2] * x * x * (t3 * (0.5 + t * (0.5 * t - 1.0)))
+    return F
+
+
+@triton.jit
+def _quintic_bend(t, unit, a, b):
+    """Its second derivative, for nodes that are 1 apart."""
+    bend = (b[0] - a[0]) * (60.0 * t * (1.0 - t * (3.0 - 2.0 * t)))
+    bend += a[1] * unit * (t * (-36.0 + t * (96.0 - 60.0 * t)))
+    bend += b[1] * unit * (t * (-24.0 + t * (84.0 - 60.0 * t)))
+    bend += a[2] * unit * unit * (1.0 + t * (-9.0 + t * (18.0 - 10.0 * t)))
+    bend += b[2] * unit * unit * (t * (3.0 + t * (-12.0 + 10.0 * t)))
+    return bend

@@ -85,12 +85,12 @@ def visit(
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
         _visit[(triton.cdiv(rows, rows_at_once),)](
             logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient, gist,
-            rows, classes // align, logits.stride(0) // align, int(per_row), 0 if gist is None else gist.stride(0),
+            rows, logits.stride(0) // align, int(per_row), 0 if gist is None else gist.stride(0),
             call.ignore_index,
             call.temperature, call.margin, call.lam, call.lambda0, call.alpha, *params,
             FINISH=formula.finish, TERMS=formula.terms, NEEDS=formula.needs,
             NORMALIZE=call.normalize, SOLVE=call.solve, OCTAVES=call.octaves, LARGE=_may_be_large(call),
-            ALIGN=align, ROWS=rows_at_once, BLOCK=block, ONE_BLOCK=classes <= block, num_warps=warps,
+            SHAPE=(classes, block, call.normalize == "softplus"), ALIGN=align, ROWS=rows_at_once, num_warps=warps,
         )  # fmt: skip
 
 

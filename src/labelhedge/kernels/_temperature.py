@@ -88,12 +88,15 @@ def _from_the_ends(row, unit, A, count, SHAPE: tl.constexpr):
     index = tl.min(tl.where(objective == best, point, 63), 1, keep_dims=True)
     rho = _vertex(objective, best, point, index)
     node = _node(row, unit, rho, count, SHAPE)
-    # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second derivative
+    # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second
+    # derivative, where they differ by more than rounding
     t = 1.0 / rho - 1.0
     u = t * (1.0 - t)
-    of_value = tl.abs(node[0] - _quintic(t, 1.0, unit, a, b)) / (u * u * u)
-    of_bend = tl.abs(node[2] * unit * unit - _quintic_bend(t, unit, a, b)) / tl.abs(6.0 * u * (1.0 - 5.0 * u))
-    error = tl.minimum(of_value, of_bend) * (1.0 / 64.0)
+    of_value = tl.abs(node[0] - _quintic(t, 1.0, unit, a, b)) - 1e-6
+    bend = node[2] * unit * unit
+    of_bend = tl.abs(bend - _quintic_bend(t, unit, a, b)) - 1e-4 * (1.0 + bend)
+    C = tl.maximum(of_value / (u * u * u), of_bend / (6.0 * u * tl.maximum(tl.abs(1.0 - 5.0 * u), 0.2)))
+    error = tl.maximum(C, 0.0) * (1.0 / 64.0)
     elsewhere = tl.max(tl.where(tl.abs(point - index) > 5, objective, -float("inf")), 1, keep_dims=True)
     # KL falls as λ rises, and A(1-ρ) is KL at every peak: all of them lie in a range that may be narrow
     narrow = 2.0 * b[1] * unit - b[0] - (a[1] * unit - a[0]) < 0.01 * A

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-gpu lint types format bench bench-data bench-stacked clean
+.PHONY: help demo test test-gpu lint types format bench bench-data bench-gpu bench-stacked clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -35,6 +35,9 @@ format: $(READY)  ## let ruff rewrite the files
 
 bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
 	$(BIN)/python benchmarks/losses_cpu.py
+
+bench-gpu: $(READY)  ## time the fused losses against torch's and Liger's cross entropy on a CUDA device
+	$(BIN)/python benchmarks/losses_gpu.py
 
 bench-stacked: $(READY)  ## time a stack of networks against a plain PyTorch loop
 	$(BIN)/python benchmarks/stacked.py

@@ -204,6 +204,11 @@ def test_a_transform_takes_the_plain_formula(device):
     logits, target = batch(4, 5, torch.float32, device)
     expected = lh.functional.aldr_kl(logits, target, reduction="none", backend="torch")
     torch.testing.assert_close(torch.func.vmap(lh.ALDRKLLoss())(logits, target), expected)
+    torch._dynamo.reset()
+    traced = torch.compile(lambda *args: torch.func.vmap(lh.ALDRKLLoss())(*args), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(traced(logits, target), expected)
+    with pytest.raises(ValueError, match="a function transform is tracing"):
+        torch.func.vmap(lh.ALDRKLLoss(backend="triton"))(logits, target)
 
 
 @pytest.mark.parametrize("options", [{}, {"reduction": "none", "ignore_index": 2, "temperature": 0.5}], ids=str)

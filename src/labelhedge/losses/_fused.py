@@ -60,7 +60,7 @@ def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) ->
         return "the target holds class probabilities, and it takes class indices"
     if any(isinstance(value, Tensor) and value.requires_grad for value in others):
         return "a hyperparameter or weight requires a gradient"
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active():
         return "a function transform is tracing"
     return None
 

@@ -64,7 +64,12 @@ class Stack:
         self.best_weights = [weight.clone() for weight in self.network.weights]
 
         params = {name: of_trials([trial.params[name] for trial in trials]).view(-1, 1) for name in trials[0].params}
-        self.criterion = losses.create(loss, reduction="none", class_dim=self.class_dim, **params, **options)
+        fixed = {
+            "reduction": "none",
+            "class_dim": self.class_dim,
+            "backend": "torch",
+        }  # the compiler fuses it with more
+        self.criterion = losses.create(loss, **fixed, **params, **options)
         self.value: Tensor | None = None
         if isinstance(self.criterion, PerSampleLoss):
             initial = torch.as_tensor(self.criterion.initial(), device=device)

@@ -14,10 +14,18 @@ def device(request):
     return torch.device(request.param)
 
 
+@pytest.fixture(params=[0, 3], ids=["long rows", "three pieces"])
+def several_blocks(request, monkeypatch):
+    """Rows of 33 to 48 classes are read again and again, or held in three pieces."""
+    from labelhedge.kernels import launch
+
+    monkeypatch.setattr(launch, "layout", lambda classes: (16, request.param, 1, 1))
+
+
 @pytest.fixture
 def short_blocks(monkeypatch):
     """Rows of more than 16 classes are long ones."""
     from labelhedge.kernels import launch
 
-    monkeypatch.setattr(launch, "LONGEST_BLOCK", 16)
+    monkeypatch.setattr(launch, "LONGEST_ROW", 16)
     monkeypatch.setattr(launch, "LONG_ROW_BLOCK", 16)

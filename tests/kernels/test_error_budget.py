@@ -38,8 +38,8 @@ def test_large_sizes(name, classes, dtype):
 
 @pytest.mark.parametrize("name", FUSED_NAMES)
 @pytest.mark.parametrize("normalize", [None, "l1", "softplus"])
-@pytest.mark.usefixtures("short_blocks")
-def test_every_normalizer_in_long_rows(name, normalize, device):
+@pytest.mark.usefixtures("several_blocks")
+def test_every_normalizer_in_several_blocks(name, normalize, device):
     options = {"normalize": normalize, "temperature": 0.3, "reduction": "sum"}
     assert_within_budget(*both(name, **options), *batch(4, 35, torch.float32, device))
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, LOG2E
-from labelhedge.kernels._row import moments, moments_twice
+from labelhedge.kernels._row import three_moments, three_moments_twice, two_moments
 
 ZERO = tl.constexpr(1e-10)
 """A λ, or a ratio λ/λ0, that counts as 0."""
@@ -44,8 +44,8 @@ def strength(alpha, lambda0, log_count):
 def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexpr):
     """One step of Algorithm 1, ``[λ0 - KL(p, 1/K)/α]₊`` with p at λ = ``start``."""
     rate = rate_of(scale, tl.maximum(start, ZERO))
-    sums = moments(row, rate, SHAPE)
-    entropy = LN2 * (tl.log2(sums[0]) - rate * sums[1] / sums[0])
+    total, weighted = two_moments(row, rate, SHAPE)
+    entropy = LN2 * (tl.log2(total) - rate * weighted / total)
     return tl.maximum(lambda0 - (log_count - entropy) / alpha, 0.0)
 
 
@@ -80,7 +80,7 @@ def exact(row, scale, lambda0, alpha, count, OCTAVES: tl.constexpr, SHAPE: tl.co
 @triton.jit
 def _from_the_ends(row, unit, A, count, SHAPE: tl.constexpr):
     """The peak between samples at σ = 1 and 2, its node, and whether there may be a higher one."""
-    once, twice = moments_twice(row, rate_of(unit, 1.0), SHAPE)
+    once, twice = three_moments_twice(row, rate_of(unit, 1.0), SHAPE)
     a, b = _cumulants(once, count), _cumulants(twice, count)
     point = tl.arange(0, 64)[None, :]
     objective = _objective(_quintic(point * (1.0 / 63.0), 1.0, unit, a, b), 1.0 + point * (1.0 / 63.0), A)
@@ -128,7 +128,7 @@ def _from_pieces(row, unit, A, count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr
 
 @triton.jit
 def _node(row, unit, rho, count, SHAPE: tl.constexpr):
-    return _cumulants(moments(row, rate_of(unit, rho), SHAPE), count)
+    return _cumulants(three_moments(row, rate_of(unit, rho), SHAPE), count)
 
 
 @triton.jit

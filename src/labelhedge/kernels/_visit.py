@@ -13,7 +13,19 @@ import triton
 import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, softplus
-from labelhedge.kernels._row import BEYOND, blocks_end, logits_of, moments, read, sums_near_one, sums_of_terms
+from labelhedge.kernels._row import (
+    again,
+    columns,
+    hold,
+    hold_lowered,
+    norm_and_top,
+    norm_of_held,
+    read,
+    sum_of_gaps,
+    sums_near_one,
+    sums_of_terms,
+    two_moments,
+)
 from labelhedge.kernels._temperature import algorithm_1, exact, rate_of, strength
 
 TINY = tl.constexpr(1.1754943508222875e-38)
@@ -26,22 +38,6 @@ def _signed(amount, f):
     """``amount·sign(f)``."""
     sign = f.to(tl.int32, bitcast=True) & -2147483648
     return tl.where(f == 0.0, 0.0, (amount.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True))
-
-
-@triton.jit
-def _norm_and_top(logits, start, y, held, NORMALIZE: tl.constexpr, SHAPE: tl.constexpr):
-    """``Σ|f|``, and for a long row the largest logit of the other classes."""
-    norm, top = tl.zeros(y.shape, tl.float32), tl.full(y.shape, BEYOND, tl.float32)
-    for begin in range(0, blocks_end(SHAPE), SHAPE[1]):
-        column = tl.arange(0, SHAPE[1])[None, :] + begin
-        f = held if SHAPE[0] <= SHAPE[1] else read(logits, start, column, SHAPE[0], SHAPE[2])
-        if NORMALIZE is not None:
-            size = tl.where(column < SHAPE[0], f, 0.0) if SHAPE[2] else tl.abs(f)
-            norm += tl.sum(size, 1, keep_dims=True)
-        if SHAPE[0] > SHAPE[1]:
-            other = (column < SHAPE[0]) & (column != y)
-            top = tl.maximum(top, tl.max(tl.where(other, f, BEYOND), 1, keep_dims=True))
-    return norm, top
 
 
 @triton.jit
@@ -75,8 +71,8 @@ def visit(
     """
     CLASSES: tl.constexpr = SHAPE[0]
     BLOCK: tl.constexpr = SHAPE[1]
-    SOFTPLUS: tl.constexpr = SHAPE[2]
-    column = tl.arange(0, BLOCK)[None, :]
+    PIECES: tl.constexpr = SHAPE[2]
+    SOFTPLUS: tl.constexpr = SHAPE[3]
     count = tl.full([ROWS, 1], CLASSES, tl.float32)
     for block in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         i = tl.minimum(block * ROWS + tl.arange(0, ROWS)[:, None], rows - 1)  # the last row may be visited twice
@@ -89,9 +85,12 @@ def visit(
         if SOFTPLUS:
             slope_y = tl.sigmoid(f_y)
             f_y = softplus(f_y)
-        held = read(logits, start, column, CLASSES, SOFTPLUS)
+        held = hold(logits, start, SHAPE)
 
-        norm, top = _norm_and_top(logits, start, y, held, NORMALIZE, SHAPE)
+        if PIECES == 0:
+            norm, top = norm_and_top(logits, start, y, SHAPE)
+        elif NORMALIZE is not None:
+            norm = norm_of_held(held, SHAPE)
         unscale = tl.full([ROWS, 1], 1.0, tl.float32)
         if temperature is not None:
             unscale = per_row(temperature, i)
@@ -104,11 +103,10 @@ def visit(
         f_label = f_y
         if margin is not None:
             f_label -= per_row(margin, i) * unscale
-        if CLASSES <= BLOCK:
-            held = tl.where(column == y, f_label, tl.where(column < CLASSES, held, BEYOND))
-            top = tl.max(held, 1, keep_dims=True)
-        else:
+        if PIECES == 0:
             top = tl.maximum(top, f_label)
+        else:
+            held, top = hold_lowered(held, y, f_label, SHAPE)
         row = (logits, start, y, f_label, top, held)
 
         penalty = 0.0
@@ -129,15 +127,16 @@ def visit(
 
         rate = rate_of(scale, lam_row)
         if SOLVE != "exact":
-            sums = moments(row, rate, SHAPE)
-            total, weighted = sums[0], sums[1]
+            total, weighted = two_moments(row, rate, SHAPE)
         of_total = 1.0 / total
         d_y = f_label - top
         p_y = tl.exp2(d_y * rate) * of_total
         params = _params(param0, param1, param2, param3, i)
         terms, psis, psi_d, sum_d = 0.0, 0.0, 0.0, 0.0
-        if NEEDS == "sums":
-            terms, psis, psi_d, sum_d = sums_of_terms(row, rate, total, scale, params, TERMS, SHAPE)
+        if NEEDS == "sum of log p":
+            sum_d = sum_of_gaps(row, SHAPE)
+        if NEEDS == "terms":
+            terms, psis, psi_d = sums_of_terms(row, rate, of_total, scale, params, TERMS, SHAPE)
         if NEEDS == "smooth maximum":
             subject = _smooth_maximum(row, lam_row, rate, total, scale, count, LARGE, SHAPE) - d_y * scale - penalty
         else:
@@ -166,19 +165,14 @@ def visit(
             along = (along + g_y * (f_y - f_label)) * of_norm * share
             on_e = on_p * share * of_total
             out = gradient + i.to(tl.int64) * CLASSES
-            for begin in range(0, blocks_end(SHAPE), BLOCK):
-                f = logits_of(row, column + begin, SHAPE)
-                e = tl.exp2((f - top) * rate)
-                g = e * on_e
-                if NEEDS == "sums":
-                    g += everywhere * share
-                if TERMS is not None:
-                    g += TERMS(e * of_total, (f - f_label) * scale, params)[1] * (on_psi * share)
-                if NORMALIZE == "l1":
-                    g -= _signed(along, f)
-                if SOFTPLUS:
-                    g = (g - along) * tl.sigmoid(read(logits, start, column + begin, CLASSES, False))
-                tl.store(out + column + begin, g, mask=column + begin < CLASSES)
+            given = (rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out)
+            if PIECES > 0:
+                for j in tl.static_range(PIECES):
+                    _write_gradient(held[j], columns(j, SHAPE), row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
+            else:
+                for begin in range(0, CLASSES, BLOCK):
+                    f, column = again(row, begin, SHAPE)
+                    _write_gradient(f, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             of_label = slope_y * (g_y * share - (_signed(along, f_y) if NORMALIZE is not None else 0.0))
             tl.debug_barrier()  # the label's comes after
             tl.store(out + y, of_label)
@@ -188,6 +182,25 @@ def visit(
                 tl.store(gist + 2 * gist_stride + i, on_e)
                 tl.store(gist + 3 * gist_stride + i, along)
                 tl.store(gist + 4 * gist_stride + i, of_label)
+
+
+@triton.jit
+def _write_gradient(
+    f, column, row, given, TERMS: tl.constexpr, NEEDS: tl.constexpr, NORMALIZE: tl.constexpr, SHAPE: tl.constexpr
+):
+    """The gradient in the classes ``column``; at the label it is not right yet."""
+    rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out = given
+    e = tl.exp2((f - row[4]) * rate)
+    g = e * on_e
+    if NEEDS == "sum of log p":
+        g += everywhere * share
+    if TERMS is not None:
+        g += TERMS(e * of_total, (f - row[3]) * scale, params)[1] * (on_psi * share)
+    if NORMALIZE == "l1":
+        g -= _signed(along, f)
+    if NORMALIZE == "softplus":
+        g = (g - along) * tl.sigmoid(read(row[0], row[1], column, SHAPE, False))
+    tl.store(out + column, g, mask=column < SHAPE[0])
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from labelhedge.kernels.formulas import FORMULAS
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether the kernels run on a CPU, in Triton's interpreter."""
-LONGEST_BLOCK = 32_768
+LONGEST_ROW = 32_768
 """Classes of a row that a program can hold."""
 LONG_ROW_BLOCK = 8192
 """Classes that it takes at a time of a row it cannot hold."""
@@ -78,7 +78,7 @@ def visit(
     if rows == 0:
         return
     formula = FORMULAS[call.formula]
-    block, rows_at_once, warps = layout(classes)
+    block, pieces, rows_at_once, warps = layout(classes)
     align = math.gcd(classes, logits.stride(0), 16)
     params = call.params + (None,) * (4 - len(call.params))
     per_row = upstream is not None and upstream.numel() > 1
@@ -90,7 +90,8 @@ def visit(
             call.temperature, call.margin, call.lam, call.lambda0, call.alpha, *params,
             FINISH=formula.finish, TERMS=formula.terms, NEEDS=formula.needs,
             NORMALIZE=call.normalize, SOLVE=call.solve, OCTAVES=call.octaves, LARGE=_may_be_large(call),
-            SHAPE=(classes, block, call.normalize == "softplus"), ALIGN=align, ROWS=rows_at_once, num_warps=warps,
+            SHAPE=(classes, block, pieces, call.normalize == "softplus"),
+            ALIGN=align, ROWS=rows_at_once, num_warps=warps,
         )  # fmt: skip
 
 
@@ -112,12 +113,15 @@ def _may_be_large(call: Call) -> bool:
     return isinstance(largest, Tensor) or (largest is not None and largest > LARGE_LAMBDA.value)
 
 
-def layout(classes: int) -> tuple[int, int, int]:
-    """Classes and rows that a program takes at a time, and its warps."""
-    block = LONG_ROW_BLOCK if classes > LONGEST_BLOCK else max(triton.next_power_of_2(classes), 16)
-    rows = max(1, 1024 // block) if classes <= block else 1
-    warps = 1 if block <= 2048 else min(block // 1024, 16)
-    return block, rows, warps
+def layout(classes: int) -> tuple[int, int, int, int]:
+    """Classes of a piece, pieces of a row, rows that a program takes at a time, and its warps."""
+    if classes > LONGEST_ROW:
+        return LONG_ROW_BLOCK, 0, 1, 16
+    if classes <= 2048:
+        block = max(triton.next_power_of_2(classes), 16)
+        return block, 1, max(1, 1024 // block), 1
+    block = 2048 if classes <= 16_384 else 4096
+    return block, triton.cdiv(classes, block), 1, block // 512
 
 
 def rescale(gradient: Tensor, upstream: Tensor) -> None:

@@ -182,15 +182,15 @@ class ALDRKLLoss(PerSampleLoss):
         return loss, lam.view(target.shape)
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        loss, lam, valid = self._loss(logits, target, self._stored(index, target))
+        loss, lam, batch = self._loss(logits, target, self._stored(index, target))
         if index is not None and self.training and torch.is_grad_enabled():
-            self._store(index, lam, valid)
+            self._store(index, lam, batch.counted())
         return loss
 
-    def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
         batch = self._prepare(logits, target, lam=None)
         loss, lam = _loss(batch, None if start is None else per_sample("start", start, batch.logits, batch.target))
-        return loss, lam, batch.counted()
+        return loss, lam, batch
 
 
 ALDR_KL = register(

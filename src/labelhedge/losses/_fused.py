@@ -58,8 +58,11 @@ def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) ->
         return f"the logits are {logits.dtype}, and it takes float16, bfloat16 and float32"
     if target.is_floating_point():
         return "the target holds class probabilities, and it takes class indices"
-    if any(isinstance(value, Tensor) and value.requires_grad for value in others):
+    tensors = [value for value in others if isinstance(value, Tensor)]
+    if any(tensor.requires_grad for tensor in tensors):
         return "a hyperparameter or weight requires a gradient"
+    if any(tensor.device != logits.device for tensor in (target, *tensors)):
+        return f"the logits are on {logits.device}, but not all else"
     if torch._C._are_functorch_transforms_active():
         return "a function transform is tracing"
     return None
@@ -84,8 +87,14 @@ def compiled_loss(call: Call, batch: Batch, inputs: Tensor, layer: Sequence[Tens
     from labelhedge.kernels import compiled
 
     shape = inputs.shape[:-1]
-    value, lam = compiled.visit(call, inputs.reshape(-1, inputs.shape[-1]), layer)
+    value, lam = compiled.visit(call, _rows(inputs), layer)
     return batch.reduce_weighted(value.view(shape)), lam.detach().view(*shape, 1)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """``(N, K)``, each row in one piece."""
+    rows = values.reshape(-1, values.shape[-1])
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
 class _Visit:
@@ -95,7 +104,7 @@ class _Visit:
     gradient: Tensor | None = None
 
     def __init__(self, spec: LossSpec, batch: Batch, start: Tensor | None) -> None:
-        self.spec, self.batch, self.start = spec, batch, start
+        self.spec, self.batch = spec, batch
         self.call = kernel_call(spec, batch, start)
 
     def loss(self, wants_gradient: bool) -> Tensor:
@@ -103,7 +112,7 @@ class _Visit:
 
         batch = self.batch
         shape = batch.logits.shape
-        rows = batch.logits.detach().reshape(-1, shape[-1])
+        rows = _rows(batch.logits.detach())
         value, lam = (torch.empty(len(rows), device=rows.device) for _ in range(2))
         if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
@@ -128,7 +137,7 @@ class _Visit:
         """The gradient by a visit of its own, at the λ found."""
         from labelhedge.kernels import launch
 
-        rows = logits.reshape(-1, logits.shape[-1])
+        rows = _rows(logits)
         gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
         call = replace(self.call, lam=self.lam.view(-1), solve="given")
         launch.visit(
@@ -167,7 +176,7 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Ca
         formula,
         target,
         batch.ignore_index,
-        weight=batch.weight,
+        weight=None if batch.weight is None else batch.weight.contiguous(),
         denominator=_denominator(batch, target),
         normalize=batch.normalize,
         temperature=flat(batch.temperature) if batch.has_temperature() else None,

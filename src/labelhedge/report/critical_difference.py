@@ -6,7 +6,7 @@ from html import escape
 
 from labelhedge.results.aggregate import Significance
 
-WIDTH, MARGIN = 760, 150
+WIDTH, MARGIN = 810, 175
 _AXIS, _BAR, _ROW = 64, 9, 21
 
 

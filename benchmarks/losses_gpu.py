@@ -5,7 +5,7 @@
 Before anything is timed, each loss is checked against float64. Times are of `triton.testing.do_bench` (the cache is
 cleared before every call), as p20/p50/p80 in µs. "floor" is the time to read the logits once and write the gradient
 once at the copy rate measured here; "memory" is what one forward and backward allocate beyond the logits, as a multiple
-of their size. Liger's column is there if liger-kernel is installed. Results of a run are in docs/results/losses_gpu.md.
+of their size. Liger's column is there if liger-kernel is installed.
 """
 
 import argparse

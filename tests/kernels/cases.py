@@ -1,11 +1,16 @@
 """Every loss that has a kernel, and its error against float64."""
 
+import pytest
 import torch
 
 import labelhedge as lh
-from labelhedge.kernels.formulas import FORMULAS
 from tests.losses.cases import CASES
 
+pytest.importorskip("triton", reason="Triton is not installed")
+compiled, head, launch = (
+    pytest.importorskip(f"labelhedge.kernels.{name}") for name in ("compiled", "head", "launch")
+)  # from here, so that a module of tests that needs them is skipped and not broken
+FORMULAS = launch.FORMULAS
 FUSED_CASES = [(name, params) for name, params in CASES if name in FORMULAS]
 FUSED_IDS = [f"{name}-{params}" for name, params in FUSED_CASES]
 FUSED_NAMES = [name for name in lh.losses.names() if name in FORMULAS]
@@ -18,6 +23,11 @@ def batch(rows, classes, dtype, device, scale=2.0, seed=0):
     target = torch.randint(classes, (rows,), generator=generator)
     target[::2] = logits[::2].argmax(-1)
     return logits.to(device), target.to(device)
+
+
+def both(name, **options):
+    """The loss by the kernel and by the plain formula."""
+    return (lh.losses.create(name, backend=backend, **options) for backend in ("triton", "torch"))
 
 
 def value_and_gradient(loss, logits, target, upstream=None):

@@ -3,8 +3,6 @@ import os
 import pytest
 import torch
 
-triton = pytest.importorskip("triton", reason="Triton is not installed")
-
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):

@@ -4,14 +4,10 @@ import pytest
 import torch
 
 import labelhedge as lh
-from tests.kernels.cases import FUSED_CASES, FUSED_IDS, FUSED_NAMES, assert_within_budget, batch
+from tests.kernels.cases import FUSED_CASES, FUSED_IDS, FUSED_NAMES, assert_within_budget, batch, both
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-
-
-def both(name, **options):
-    return (lh.losses.create(name, backend=backend, **options) for backend in ("triton", "torch"))
 
 
 @pytest.mark.parametrize(("name", "params"), FUSED_CASES, ids=FUSED_IDS)

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import labelhedge as lh
-from labelhedge.kernels import head
-from tests.kernels.cases import error
+from tests.kernels.cases import error, head
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
 LOSSES = ["ce", "ldr_kl", "aldr_kl"]

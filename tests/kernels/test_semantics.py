@@ -6,14 +6,9 @@ import pytest
 import torch
 
 import labelhedge as lh
-from labelhedge.kernels import compiled, launch
-from tests.kernels.cases import FUSED_NAMES, assert_within_budget, batch, value_and_gradient
+from tests.kernels.cases import FUSED_NAMES, assert_within_budget, batch, both, compiled, launch, value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
-
-
-def both(name, **options):
-    return (lh.losses.create(name, backend=backend, **options) for backend in ("triton", "torch"))
 
 
 def test_all_losses_of_the_paper_have_a_kernel():

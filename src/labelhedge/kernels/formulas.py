@@ -206,7 +206,7 @@ FORMULAS = {
     "mae": Formula(_mae),
     "gce": Formula(_gce, ("q",)),
     "tgce": Formula(_tgce, ("q", "k")),
-    "tgce, masked": Formula(_tgce_masked, ("q", "k", "keep")),
+    "tgce-masked": Formula(_tgce_masked, ("q", "k", "keep")),
     "sce": Formula(_sce, ("alpha", "A")),
     "rce": Formula(_rce, ("A",)),
     "js": Formula(_js, ("pi1",)),
@@ -220,4 +220,4 @@ FORMULAS = {
     "rll": Formula(_rll, ("alpha",), "terms", _rll_terms),
     "ww": Formula(_ww, (), "terms", _ww_terms),
 }
-"""By the loss's id. CS is LDR-KL at λ = 0."""
+"""By the loss's id; TGCE has a second one, for its mask. CS is LDR-KL at λ = 0."""

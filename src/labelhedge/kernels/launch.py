@@ -82,7 +82,7 @@ def visit(
     align = math.gcd(classes, logits.stride(0), 16)
     params = call.params + (None,) * (4 - len(call.params))
     per_row = upstream is not None and upstream.numel() > 1
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+    with _device_of(logits):
         _visit[(triton.cdiv(rows, rows_at_once),)](
             logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient, gist,
             rows, logits.stride(0) // align, int(per_row), 0 if gist is None else gist.stride(0),
@@ -100,11 +100,16 @@ def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) ->
     rows, width = logits.shape
     block = 1024
     if rows:
-        with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        with _device_of(logits):
             _gradient_of_classes[(rows, triton.cdiv(width, block))](
                 logits, call.target, gist, first, width, logits.stride(0), gist.stride(0),
                 NORMALIZE=call.normalize, BLOCK=block,
             )  # fmt: skip
+
+
+def _device_of(tensor: Tensor) -> torch.cuda.device_of:
+    """Triton launches on the current device, whatever the tensors are on."""
+    return torch.cuda.device_of(tensor)  # type: ignore[no-untyped-call]
 
 
 def _may_be_large(call: Call) -> bool:
@@ -128,5 +133,5 @@ def rescale(gradient: Tensor, upstream: Tensor) -> None:
     """Multiply the gradient in place by the number in ``upstream``, without waiting to see whether it is 1."""
     size = gradient.numel()
     if size:
-        with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
+        with _device_of(gradient):
             _rescale[(min(triton.cdiv(size, 8192), 1056),)](gradient, upstream, size, BLOCK=8192)

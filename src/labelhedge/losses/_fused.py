@@ -165,7 +165,7 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Ca
         return value.expand(shape).reshape(-1).float() if isinstance(value, Tensor) else value
 
     params = {name: flat(value) for name, value in batch.params.items()}
-    formula = "tgce, masked" if params.get("keep") is not None else spec.id
+    formula = "tgce-masked" if params.get("keep") is not None else spec.id
     lam, solve, count = params.get("lam"), "given", 1
     if spec.id == "cs":
         lam = 0.0

@@ -46,14 +46,15 @@ def error(actual, exact):
 def assert_within_budget(loss, plain, logits, target, upstream=None, tolerance=2e-6):
     """The kernel is no further from float64 than the plain formula, but for ``tolerance``.
 
-    A gradient of half precision is rounded once, and the interpreter cuts bfloat16 off instead of rounding it.
+    A gradient of half precision is rounded once, or twice where the upstream comes later and is not 1; and the
+    interpreter cuts bfloat16 off instead of rounding it.
     """
     exact = value_and_gradient(plain, logits.double(), target, upstream)
     by_formula = value_and_gradient(plain, logits, target, upstream)
     by_kernel = value_and_gradient(loss, logits, target, upstream)
     assert by_kernel[0].dtype == torch.float32
     assert by_kernel[1].dtype == logits.dtype
-    rounding = torch.finfo(logits.dtype).eps * (0.1 if logits.is_cuda else 1.0)
+    rounding = torch.finfo(logits.dtype).eps * (1.0 if not logits.is_cuda else 0.1 if upstream is None else 0.2)
     for what, k, f, e, extra in zip(
         ("value", "gradient"), by_kernel, by_formula, exact, (tolerance, max(tolerance, rounding)), strict=True
     ):

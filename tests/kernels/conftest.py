@@ -17,7 +17,8 @@ def several_blocks(request, monkeypatch):
     """Rows of 33 to 48 classes are read again and again, or held in three pieces."""
     from labelhedge.kernels import launch
 
-    monkeypatch.setattr(launch, "layout", lambda classes: (16, request.param, 1, 1))
+    monkeypatch.setattr(launch, "layout", lambda classes: (16, request.param, 1, 1, None))
+    _forget(monkeypatch)
 
 
 @pytest.fixture
@@ -27,3 +28,9 @@ def short_blocks(monkeypatch):
 
     monkeypatch.setattr(launch, "LONGEST_ROW", 16)
     monkeypatch.setattr(launch, "LONG_ROW_BLOCK", 16)
+    _forget(monkeypatch)
+
+
+def _forget(monkeypatch):
+    """Calls are remembered with their layout."""
+    monkeypatch.setattr("labelhedge.losses._fused._PREPARED", {})

@@ -1,6 +1,7 @@
 """The kernels behind the functions and modules: shapes, autograd, state, refusals."""
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -135,7 +136,7 @@ def test_without_gradient(name, device):
 
 def test_a_forward_pass_alone_makes_no_gradient(device, monkeypatch):
     seen = []
-    monkeypatch.setattr(launch, "visit", lambda *args, gradient, **outputs: seen.append(gradient))
+    monkeypatch.setattr(launch.Prepared, "visit", lambda *args, gradient, **outputs: seen.append(gradient))
     logits, target = batch(6, 11, torch.float32, device)
     lh.functional.ce(logits, target, backend="triton")
     lh.functional.ce(logits.requires_grad_(), target, backend="triton")
@@ -204,12 +205,41 @@ def test_refusals(device, monkeypatch):
     refused("there is no kernel for it; there is for ldr-kl, aldr-kl", "topk-svm")
     refused("float64", logits=logits.double())
     refused("class probabilities", target=torch.full_like(logits, 0.2))
-    refused("but not all else", logits=logits.to("meta"))
+    refused("but not all else", target=target.to("meta"))
     refused("requires a gradient", temperature=torch.nn.Parameter(torch.tensor(1.0, device=device)))
     monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr("labelhedge.losses._apply._REMEMBERED", {})
     refused("the logits are on cpu, and it needs a CUDA device", logits=logits.cpu(), target=target.cpu())
     with pytest.raises(ValueError, match="backend must be 'auto', 'torch' or 'triton', got 'cuda'"):
         lh.functional.ce(logits, target, backend="cuda")
+
+
+@pytest.mark.parametrize("name", ["aldr-kl", "ce"])
+def test_a_second_call_is_not_examined_again(name, device, monkeypatch):
+    examined = []
+    init = launch.Prepared.__init__
+    monkeypatch.setattr(launch.Prepared, "__init__", lambda *args: (examined.append(1), init(*args))[1])
+    monkeypatch.setattr("labelhedge.losses._fused._PREPARED", {})
+    fused, plain = both(name)
+    for seed in range(3):
+        logits, target = batch(6, 11, torch.float32, device, seed=seed)
+        target[seed] = -100
+        if seed == 2:  # not at a multiple of 16 bytes
+            logits = torch.cat([logits.new_zeros(1), logits.flatten()])[1:].view(6, 11)
+        assert_within_budget(fused, plain, logits, target)
+    assert examined == [1]
+    for options in ({"ignore_index": 3}, {"reduction": "sum"}, {"temperature": 0.5}):
+        assert_within_budget(*both(name, **options), logits, target.clamp(min=0), tolerance=1e-5)
+    assert_within_budget(fused, plain, logits[:4], target[:4])
+    assert examined == [1] * 5
+
+
+def test_what_is_remembered_is_not_the_logits(device):
+    logits, target = batch(7, 13, torch.float32, device)
+    seen = weakref.ref(logits)
+    lh.functional.ce(logits, target, backend="triton")
+    del logits
+    assert seen() is None
 
 
 def test_a_transform_takes_the_plain_formula(device):
@@ -290,8 +320,8 @@ def test_in_a_cuda_graph(name):
 @pytest.mark.gpu
 def test_auto_takes_the_kernels_on_a_cuda_device(monkeypatch):
     seen = []
-    visit = launch.visit
-    monkeypatch.setattr(launch, "visit", lambda *args, **outputs: (seen.append(1), visit(*args, **outputs)))
+    visit = launch.Prepared.visit
+    monkeypatch.setattr(launch.Prepared, "visit", lambda *args, **outputs: (seen.append(1), visit(*args, **outputs)))
     logits, target = batch(4, 5, torch.float32, "cuda")
     value = lh.functional.aldr_kl(logits, target)
     assert seen == [1]

@@ -1,9 +1,13 @@
 """Reading a row of logits, and sums over its classes.
 
-``row`` is a tuple: the logits, where the row starts, its label, the label's logit less the margin, the largest logit
-``top``, and the pieces that the program holds. ``SHAPE`` is the number of classes, the length of a piece, the number of
-pieces, and whether the logits go through a softplus. A row that is too long to be held has 0 pieces, and is read again
-for every sum, from the cache.
+A row is known by its gaps ``d = top - f`` below the largest logit. A program holds them in pieces; since none is
+negative, their sign is free to be that of the logit. ``row`` is a tuple: the logits, where the row starts, its label,
+the label's gap, ``top`` and the pieces.
+
+``SHAPE`` is a tuple: the number of classes, the length of a piece, the number of pieces, whether the logits go through
+a softplus, whether the label is apart from the others (its logit is taken less a margin, or it plays another part), and
+whether the gaps have the signs of the logits. A row that is too long to be held has 0 pieces, and is read again for
+every sum, from the cache: BACK says that a pass begins at the row's end, where the pass before it ended.
 """
 
 from __future__ import annotations
@@ -13,14 +17,20 @@ import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, expm1, softplus
 
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+"""In Triton's interpreter, where a sum of several things at a time would be slow."""
 BEYOND = tl.constexpr(-3e38)
 """The logit of a class that does not exist: exp(-∞), and times 0 it is 0."""
+ABSENT = tl.constexpr(1e38)
+"""Gaps above it are of such classes."""
 
 
 @triton.jit
 def read(logits, start, column, SHAPE: tl.constexpr, SOFTPLUS: tl.constexpr):
     """Logits of some classes, after the softplus if asked; beyond the last class any number."""
-    f = tl.load(logits + start + column, mask=column < SHAPE[0], other=0.0).to(tl.float32)
+    KEEP_IN_CACHE: tl.constexpr = "evict_last" if SHAPE[2] == 0 else ""
+    f = tl.load(logits + start + column, mask=column < SHAPE[0], other=0.0, eviction_policy=KEEP_IN_CACHE)
+    f = f.to(tl.float32)
     if SOFTPLUS:
         f = softplus(f)
     return f
@@ -33,57 +43,84 @@ def columns(piece, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def hold(logits, start, SHAPE: tl.constexpr):
-    """The pieces of a row; of a long one the first, which is not used."""
-    PIECES: tl.constexpr = SHAPE[2]
-    SOFTPLUS: tl.constexpr = SHAPE[3]
-    held = (read(logits, start, columns(0, SHAPE), SHAPE, SOFTPLUS),)
-    for j in tl.static_range(1, PIECES):
-        held = held + (read(logits, start, columns(j, SHAPE), SHAPE, SOFTPLUS),)
-    return held
+def hold(logits, start, y, SHAPE: tl.constexpr):
+    """The pieces of a row, ``Σ|f|`` of all classes, and the largest logit among the pieces.
 
-
-@triton.jit
-def lowered(f, column, y, f_label, SHAPE: tl.constexpr):
-    """The logits of a piece, the label's less its margin; beyond the last class ``BEYOND``."""
-    return tl.where(column == y, f_label, tl.where(column < SHAPE[0], f, BEYOND))
-
-
-@triton.jit
-def hold_lowered(held, y, f_label, SHAPE: tl.constexpr):
-    """The same for all pieces, and the largest logit."""
-    PIECES: tl.constexpr = SHAPE[2]
-    pieces = (lowered(held[0], columns(0, SHAPE), y, f_label, SHAPE),)
-    top = pieces[0]
-    for j in tl.static_range(1, PIECES):
-        pieces = pieces + (lowered(held[j], columns(j, SHAPE), y, f_label, SHAPE),)
-        top = tl.maximum(top, pieces[j])
-    return pieces, tl.max(top, 1, keep_dims=True)
-
-
-@triton.jit
-def norm_of_held(held, SHAPE: tl.constexpr):
-    """``Σ|f|``."""
-    PIECES: tl.constexpr = SHAPE[2]
-    norm = _size(held[0], columns(0, SHAPE), SHAPE)
-    for j in tl.static_range(1, PIECES):
-        norm += _size(held[j], columns(j, SHAPE), SHAPE)
-    return tl.sum(norm, 1, keep_dims=True)
-
-
-@triton.jit
-def norm_and_top(logits, start, y, SHAPE: tl.constexpr):
-    """``Σ|f|`` of a long row, and the largest logit of the other classes."""
+    A row that is too long is read for the two numbers; its piece is not used.
+    """
     BLOCK: tl.constexpr = SHAPE[1]
+    PIECES: tl.constexpr = SHAPE[2]
     SOFTPLUS: tl.constexpr = SHAPE[3]
-    norm = tl.zeros([y.shape[0], BLOCK], tl.float32)
-    top = tl.full([y.shape[0], BLOCK], BEYOND, tl.float32)
-    for begin in range(0, SHAPE[0], BLOCK):
-        column = columns(0, SHAPE) + begin
-        f = read(logits, start, column, SHAPE, SOFTPLUS)
-        norm += _size(f, column, SHAPE)
-        top = tl.maximum(top, lowered(f, column, y, BEYOND, SHAPE))
-    return tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
+    raw = (read(logits, start, columns(0, SHAPE), SHAPE, SOFTPLUS),)
+    for j in tl.static_range(1, PIECES):
+        raw = raw + (read(logits, start, columns(j, SHAPE), SHAPE, SOFTPLUS),)
+    norm = _size(raw[0], columns(0, SHAPE), SHAPE)
+    held = (_others(raw[0], 0, y, SHAPE),)
+    top = held[0]
+    for j in tl.static_range(1, PIECES):
+        norm += _size(raw[j], columns(j, SHAPE), SHAPE)
+        held = held + (_others(raw[j], j * BLOCK, y, SHAPE),)
+        top = tl.maximum(top, held[j])
+    if PIECES == 0:
+        for begin in range(BLOCK, SHAPE[0], BLOCK):
+            column = columns(0, SHAPE) + begin
+            f = read(logits, start, column, SHAPE, SOFTPLUS)
+            norm += _size(f, column, SHAPE)
+            top = tl.maximum(top, _others(f, begin, y, SHAPE))
+    return held, tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
+
+
+@triton.jit
+def _others(f, begin, y, SHAPE: tl.constexpr):
+    """The logits from the class ``begin`` on, with ``BEYOND`` for the label if it is apart, and behind the last class.
+
+    With one row at a time, a piece that has neither is not searched.
+    """
+    BLOCK: tl.constexpr = SHAPE[1]
+    column = columns(0, SHAPE) + begin
+    APART: tl.constexpr = SHAPE[4]
+    absent = (column >= SHAPE[0]) | (column == y) if APART else column >= SHAPE[0]
+    if y.shape[0] > 1:
+        f = tl.where(absent, BEYOND, f)
+    else:
+        found = begin + BLOCK > SHAPE[0]
+        if APART:
+            found |= tl.max(y) // BLOCK * BLOCK == begin
+        if found:
+            f = tl.where(absent, BEYOND, f)
+    return f
+
+
+@triton.jit
+def gaps_of(held, top, SHAPE: tl.constexpr):
+    """The pieces as gaps."""
+    PIECES: tl.constexpr = SHAPE[2]
+    gaps = (gap_of(held[0], top, SHAPE),)
+    for j in tl.static_range(1, PIECES):
+        gaps = gaps + (gap_of(held[j], top, SHAPE),)
+    return gaps
+
+
+@triton.jit
+def gap_of(f, top, SHAPE: tl.constexpr):
+    """``top - f``, with the sign of f if asked."""
+    return _with_sign_of(top - f, f) if SHAPE[5] else top - f
+
+
+@triton.jit
+def _with_sign_of(amount, f):
+    """``amount``, which is not negative, or ``-amount``.
+
+    As an instruction of its own: from bit operations the compiler would infer that amount and f are all it needs, and
+    hold both.
+    """
+    if INTERPRETED:
+        sign = f.to(tl.int32, bitcast=True) & -2147483648
+        return (amount.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    else:
+        return tl.inline_asm_elementwise(
+            "copysign.f32 $0, $2, $1;", "=f,f,f", [amount, f], dtype=tl.float32, is_pure=True, pack=1
+        )
 
 
 @triton.jit
@@ -92,35 +129,73 @@ def _size(f, column, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def again(row, begin, SHAPE: tl.constexpr):
-    """Logits of a long row from the class ``begin`` on, and their classes."""
-    logits, start, y, f_label, _, _ = row
-    SOFTPLUS: tl.constexpr = SHAPE[3]
-    column = columns(0, SHAPE) + begin
-    return lowered(read(logits, start, column, SHAPE, SOFTPLUS), column, y, f_label, SHAPE), column
+def again(row, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
+    """Logits of a long row, ``begin`` classes from its start or end, and their classes."""
+    LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
+    first = LAST - begin if BACK else begin
+    column = columns(0, SHAPE) + first
+    return _others(read(row[0], row[1], column, SHAPE, SHAPE[3]), first, row[2], SHAPE), column
 
 
 @triton.jit
-def _sums(row, given, VALUES: tl.constexpr, COUNT: tl.constexpr, CHOICE: tl.constexpr, SHAPE: tl.constexpr):
+def _sums(
+    row, given, VALUES: tl.constexpr, COUNT: tl.constexpr, CHOICE: tl.constexpr, BACK: tl.constexpr, SHAPE: tl.constexpr
+):
     """Sums over the classes of the COUNT numbers that VALUES gives for each."""
+    sums = _sums_of_pieces(row, given, VALUES, COUNT, CHOICE, BACK, SHAPE)
+    return _plus(sums, VALUES(row[3], given, CHOICE), COUNT) if SHAPE[4] else sums
+
+
+@triton.jit
+def _sums_of_pieces(
+    row, given, VALUES: tl.constexpr, COUNT: tl.constexpr, CHOICE: tl.constexpr, BACK: tl.constexpr, SHAPE: tl.constexpr
+):
     BLOCK: tl.constexpr = SHAPE[1]
     PIECES: tl.constexpr = SHAPE[2]
     if PIECES > 0:
-        sums = VALUES(row[5][0], columns(0, SHAPE), row, given, CHOICE, SHAPE)
+        sums = VALUES(tl.abs(row[5][0]), given, CHOICE)
         for j in tl.static_range(1, PIECES):
-            sums = _plus(sums, VALUES(row[5][j], columns(j, SHAPE), row, given, CHOICE, SHAPE), COUNT)
+            sums = _plus(sums, VALUES(tl.abs(row[5][j]), given, CHOICE), COUNT)
     else:
         zero = tl.zeros([row[2].shape[0], BLOCK], tl.float32)
         sums = (zero,)
         for _ in tl.static_range(1, COUNT):
             sums = sums + (zero,)
         for begin in range(0, SHAPE[0], BLOCK):
-            f, column = again(row, begin, SHAPE)
-            sums = _plus(sums, VALUES(f, column, row, given, CHOICE, SHAPE), COUNT)
-    totals = (tl.sum(sums[0], 1, keep_dims=True),)
-    for j in tl.static_range(1, COUNT):
-        totals = totals + (tl.sum(sums[j], 1, keep_dims=True),)
-    return totals
+            f, _column = again(row, begin, BACK, SHAPE)
+            sums = _plus(sums, VALUES(row[4] - f, given, CHOICE), COUNT)
+    return _totals(sums, COUNT)
+
+
+@triton.jit
+def _add_2(a, b, x, y):
+    return a + x, b + y
+
+
+@triton.jit
+def _add_3(a, b, c, x, y, z):
+    return a + x, b + y, c + z
+
+
+@triton.jit
+def _add_6(a, b, c, d, e, f, u, v, w, x, y, z):
+    return a + u, b + v, c + w, d + x, e + y, f + z
+
+
+@triton.jit
+def _totals(sums, COUNT: tl.constexpr):
+    """Sums over the columns: together, so that the warps of a program wait for each other only once."""
+    if COUNT == 2 and not INTERPRETED:
+        return tl.reduce(sums, 1, _add_2, keep_dims=True)
+    elif COUNT == 3 and not INTERPRETED:
+        return tl.reduce(sums, 1, _add_3, keep_dims=True)
+    elif COUNT == 6 and not INTERPRETED:
+        return tl.reduce(sums, 1, _add_6, keep_dims=True)
+    else:
+        totals = (tl.sum(sums[0], 1, keep_dims=True),)
+        for j in tl.static_range(1, COUNT):
+            totals = totals + (tl.sum(sums[j], 1, keep_dims=True),)
+        return totals
 
 
 @triton.jit
@@ -132,8 +207,7 @@ def _plus(a, b, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _moments(f, column, row, rate, ORDER: tl.constexpr, SHAPE: tl.constexpr):
-    d = f - row[4]
+def _moments(d, rate, ORDER: tl.constexpr):
     e = tl.exp2(d * rate)
     if ORDER == 1:
         return e, e * d
@@ -142,20 +216,31 @@ def _moments(f, column, row, rate, ORDER: tl.constexpr, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def two_moments(row, rate, SHAPE: tl.constexpr):
+def two_moments(row, rate, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """``Σe`` and ``Σed`` with ``e = 2^(d·rate)``."""
-    return _sums(row, rate, _moments, 2, 1, SHAPE)
+    return _sums(row, rate, _moments, 2, 1, BACK, SHAPE)
+
+
+@triton.jit
+def exponential_anew(d, rate, SHAPE: tl.constexpr):
+    """``2^(d·rate)``; in a wide row so that the compiler does not hold earlier ones, for which there is no room."""
+    if INTERPRETED or SHAPE[0] <= 2048:
+        return tl.exp2(d * rate)
+    else:
+        return tl.inline_asm_elementwise(
+            "{.reg .f32 t; mul.ftz.f32 t, $1, $2; ex2.approx.ftz.f32 $0, t;}", "=f,f,f", [d, rate],
+            dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
 
 
 @triton.jit
 def three_moments(row, rate, SHAPE: tl.constexpr):
     """``Σe``, ``Σed`` and ``Σed²``."""
-    return _sums(row, rate, _moments, 3, 2, SHAPE)
+    return _sums(row, rate, _moments, 3, 2, False, SHAPE)
 
 
 @triton.jit
-def _moments_twice(f, column, row, rate, CHOICE: tl.constexpr, SHAPE: tl.constexpr):
-    d = f - row[4]
+def _moments_twice(d, rate, CHOICE: tl.constexpr):
     e = tl.exp2(d * rate)
     return e, e * d, e * d * d, e * e, e * e * d, e * e * d * d
 
@@ -163,44 +248,46 @@ def _moments_twice(f, column, row, rate, CHOICE: tl.constexpr, SHAPE: tl.constex
 @triton.jit
 def three_moments_twice(row, rate, SHAPE: tl.constexpr):
     """The three moments at ``rate`` and at twice that, from one exponential."""
-    sums = _sums(row, rate, _moments_twice, 6, None, SHAPE)
+    sums = _sums(row, rate, _moments_twice, 6, None, True, SHAPE)
     return (sums[0], sums[1], sums[2]), (sums[3], sums[4], sums[5])
 
 
 @triton.jit
-def _near_one(f, column, row, rate, CHOICE: tl.constexpr, SHAPE: tl.constexpr):
-    d = tl.where(column < SHAPE[0], f - row[4], 0.0)
+def _near_one(d, rate, CHOICE: tl.constexpr):
+    d = tl.where(d < ABSENT, d, 0.0)
     return expm1(d * (rate * LN2)), d
 
 
 @triton.jit
 def sums_near_one(row, rate, SHAPE: tl.constexpr):
     """``Σ(e - 1)`` to full precision, and ``Σd``."""
-    return _sums(row, rate, _near_one, 2, None, SHAPE)
+    return _sums(row, rate, _near_one, 2, None, False, SHAPE)
 
 
 @triton.jit
-def _gap(f, column, row, given, CHOICE: tl.constexpr, SHAPE: tl.constexpr):
-    return (tl.where(column < SHAPE[0], f - row[4], 0.0),)
+def _gap(d, given, CHOICE: tl.constexpr):
+    return (tl.where(d < ABSENT, d, 0.0),)
 
 
 @triton.jit
 def sum_of_gaps(row, SHAPE: tl.constexpr):
     """``Σd``."""
-    return _sums(row, 0.0, _gap, 1, None, SHAPE)[0]
+    return _sums(row, 0.0, _gap, 1, None, False, SHAPE)[0]
 
 
 @triton.jit
-def _terms(f, column, row, given, TERMS: tl.constexpr, SHAPE: tl.constexpr):
-    rate, of_total, scale, params = given
-    present = column < SHAPE[0]
-    d = tl.where(present, f - row[4], 0.0)
-    term, psi = TERMS(tl.exp2(d * rate) * of_total, (d - (row[3] - row[4])) * scale, params)
+def _terms(d, given, TERMS: tl.constexpr):
+    rate, of_total, scale, params, d_y = given
+    present = d < ABSENT
+    d = tl.where(present, d, 0.0)
+    term, psi = TERMS(tl.exp2(d * rate) * of_total, (d_y - d) * scale, params)
     psi = tl.where(present, psi, 0.0)
-    return tl.where(present & (column != row[2]), term, 0.0), psi, psi * d
+    return tl.where(present, term, 0.0), psi, psi * d
 
 
 @triton.jit
 def sums_of_terms(row, rate, of_total, scale, params, TERMS: tl.constexpr, SHAPE: tl.constexpr):
     """``Σ term`` over the other classes; ``Σψ`` and ``Σψd`` over all."""
-    return _sums(row, (rate, of_total, scale, params), _terms, 3, TERMS, SHAPE)
+    given = (rate, of_total, scale, params, row[3])
+    others, own = _sums_of_pieces(row, given, _terms, 3, TERMS, False, SHAPE), _terms(row[3], given, TERMS)
+    return others[0], others[1] + own[1], others[2] + own[2]

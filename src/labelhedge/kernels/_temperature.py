@@ -8,7 +8,7 @@ By default λ is in [λ0/2, λ0], and for most rows two samples, at the ends, ar
 error of the quintic, and if no other place comes near the peak within that error, the peak is the highest. For the
 other rows, and all rows with another α, every octave of σ is divided into eight pieces.
 
-A node is ``(F, mean of d, variance of d)`` at some σ, where ``x = d·unit``.
+A node is ``(F, mean of -d, variance of d)`` at some σ, where ``x = -d·unit``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CLOSE = tl.constexpr(3e-4)
 
 @triton.jit
 def rate_of(scale, lam):
-    """What turns d into ``log₂ e``, where ``e = exp(scale·d/λ)``."""
-    return tl.minimum(tl.maximum(scale * LOG2E / tl.maximum(lam, 1e-20), MIN_RATE), MAX_RATE)
+    """What turns d into ``log₂ e``, where ``e = exp(-scale·d/λ)``."""
+    return -tl.minimum(tl.maximum(scale * LOG2E / tl.maximum(lam, 1e-20), MIN_RATE), MAX_RATE)
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def strength(alpha, lambda0, log_count):
 def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexpr):
     """One step of Algorithm 1, ``[λ0 - KL(p, 1/K)/α]₊`` with p at λ = ``start``."""
     rate = rate_of(scale, tl.maximum(start, ZERO))
-    total, weighted = two_moments(row, rate, SHAPE)
+    total, weighted = two_moments(row, rate, True, SHAPE)
     entropy = LN2 * (tl.log2(total) - rate * weighted / total)
     return tl.maximum(lambda0 - (log_count - entropy) / alpha, 0.0)
 
@@ -74,7 +74,7 @@ def exact(row, scale, lambda0, alpha, count, OCTAVES: tl.constexpr, SHAPE: tl.co
     new = tl.where(new > ZERO, new, 0.0)
     move = tl.where(new > 0.0, 1.0 / tl.maximum(new, ZERO) - 1.0 / rho, 0.0) * unit
     total = count * tl.exp(node[0] + move * (node[1] + 0.5 * move * node[2]))
-    return new * lambda0, total, total * (node[1] + move * node[2])
+    return new * lambda0, total, -total * (node[1] + move * node[2])
 
 
 @triton.jit
@@ -84,8 +84,7 @@ def _from_the_ends(row, unit, A, count, SHAPE: tl.constexpr):
     a, b = _cumulants(once, count), _cumulants(twice, count)
     point = tl.arange(0, 64)[None, :]
     objective = _objective(_quintic(point * (1.0 / 63.0), 1.0, unit, a, b), 1.0 + point * (1.0 / 63.0), A)
-    best = tl.max(objective, 1, keep_dims=True)
-    index = tl.min(tl.where(objective == best, point, 63), 1, keep_dims=True)
+    best, index = tl.max(objective, 1, return_indices=True, keep_dims=True)
     rho = _vertex(objective, best, point, index)
     node = _node(row, unit, rho, count, SHAPE)
     # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second
@@ -115,8 +114,7 @@ def _from_pieces(row, unit, A, count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr
         b = _node(row, unit, 1.0 / (sigma + width), count, SHAPE)
         t = point * (1.0 / 63.0)
         objective = _objective(_quintic(t, width, unit, a, b), sigma + width * t, A)
-        value = tl.max(objective, 1, keep_dims=True)
-        index = tl.min(tl.where(objective == value, point, 63), 1, keep_dims=True)
+        value, index = tl.max(objective, 1, return_indices=True, keep_dims=True)
         rho = tl.where(value > best, 1.0 / (sigma + width * (index * (1.0 / 63.0))), rho)
         best = tl.maximum(value, best)
         a, sigma = b, sigma + width
@@ -133,7 +131,7 @@ def _node(row, unit, rho, count, SHAPE: tl.constexpr):
 
 @triton.jit
 def _cumulants(sums, count):
-    mean = sums[1] / sums[0]
+    mean = -sums[1] / sums[0]
     return tl.log(sums[0] / count), mean, sums[2] / sums[0] - mean * mean
 
 

@@ -3,8 +3,9 @@
 A program visits ``ROWS`` rows at a time. The passes over a row are: norm and maximum; λ; the softmax's sums; further
 sums for losses that need them; gradient.
 
-With z = f·scale, the softmax is over ``e = 2^(d·rate)`` with ``d = f - top``, where the label's logit is taken less the
-margin and ``top`` is the largest. So d is exactly 0 at the maximum, and nothing overflows as λ → 0.
+With z = f·scale, the softmax is over ``e = 2^(d·rate)`` with ``d = top - f``, where the label's logit is taken less the
+margin, ``top`` is the largest, and the rate is negative. So d is exactly 0 at the maximum, and nothing overflows as
+λ → 0.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, softplus
 from labelhedge.kernels._row import (
     again,
     columns,
+    exponential_anew,
+    gap_of,
+    gaps_of,
     hold,
-    hold_lowered,
-    norm_and_top,
-    norm_of_held,
     read,
     sum_of_gaps,
     sums_near_one,
@@ -35,9 +36,9 @@ LARGE_LAMBDA = tl.constexpr(8.0)
 
 @triton.jit
 def _signed(amount, f):
-    """``amount·sign(f)``."""
+    """``amount`` with its sign changed where f is negative."""
     sign = f.to(tl.int32, bitcast=True) & -2147483648
-    return tl.where(f == 0.0, 0.0, (amount.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True))
+    return (amount.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -49,15 +50,15 @@ def _smooth_maximum(row, lam, rate, total, scale, count, LARGE: tl.constexpr, SH
         less_one /= count
         near = (lam > LARGE_LAMBDA) & (less_one > -0.5)
         smooth = tl.where(near, lam * log1p(tl.maximum(less_one, -0.5)), smooth)
-        smooth = tl.where(lam == float("inf"), sum_d * scale / count, smooth)
+        smooth = tl.where(lam == float("inf"), -sum_d * scale / count, smooth)
     return smooth
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_stride_aligned", "upstream_stride", "gist_stride", "ignore_index"])
 def visit(
-    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist,
+    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, lam,
     rows, row_stride_aligned, upstream_stride, gist_stride, ignore_index,
-    temperature, margin, lam, lambda0, alpha, param0, param1, param2, param3,
+    temperature, margin, lambda0, alpha, param0, param1, param2, param3,
     FINISH: tl.constexpr, TERMS: tl.constexpr, NEEDS: tl.constexpr,
     NORMALIZE: tl.constexpr, SOLVE: tl.constexpr, OCTAVES: tl.constexpr, LARGE: tl.constexpr,
     SHAPE: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr,
@@ -85,12 +86,8 @@ def visit(
         if SOFTPLUS:
             slope_y = tl.sigmoid(f_y)
             f_y = softplus(f_y)
-        held = hold(logits, start, SHAPE)
+        held, norm, top = hold(logits, start, y, SHAPE)
 
-        if PIECES == 0:
-            norm, top = norm_and_top(logits, start, y, SHAPE)
-        elif NORMALIZE is not None:
-            norm = norm_of_held(held, SHAPE)
         unscale = tl.full([ROWS, 1], 1.0, tl.float32)
         if temperature is not None:
             unscale = per_row(temperature, i)
@@ -103,11 +100,11 @@ def visit(
         f_label = f_y
         if margin is not None:
             f_label -= per_row(margin, i) * unscale
-        if PIECES == 0:
-            top = tl.maximum(top, f_label)
-        else:
-            held, top = hold_lowered(held, y, f_label, SHAPE)
-        row = (logits, start, y, f_label, top, held)
+        top = tl.maximum(top, f_label)
+        d_y = top - f_label
+        if PIECES > 0:
+            held = gaps_of(held, top, SHAPE)
+        row = (logits, start, y, d_y, top, held)
 
         penalty = 0.0
         lam_row = tl.full([ROWS, 1], 1.0, tl.float32)
@@ -127,9 +124,8 @@ def visit(
 
         rate = rate_of(scale, lam_row)
         if SOLVE != "exact":
-            total, weighted = two_moments(row, rate, SHAPE)
+            total, weighted = two_moments(row, rate, SOLVE == "given", SHAPE)
         of_total = 1.0 / total
-        d_y = f_label - top
         p_y = tl.exp2(d_y * rate) * of_total
         params = _params(param0, param1, param2, param3, i)
         terms, psis, psi_d, sum_d = 0.0, 0.0, 0.0, 0.0
@@ -138,7 +134,7 @@ def visit(
         if NEEDS == "terms":
             terms, psis, psi_d = sums_of_terms(row, rate, of_total, scale, params, TERMS, SHAPE)
         if NEEDS == "smooth maximum":
-            subject = _smooth_maximum(row, lam_row, rate, total, scale, count, LARGE, SHAPE) - d_y * scale - penalty
+            subject = _smooth_maximum(row, lam_row, rate, total, scale, count, LARGE, SHAPE) + d_y * scale - penalty
         else:
             subject = d_y * rate * LN2 - tl.log(total)
         more = (sum_d * rate * LN2 - count * tl.log(total), terms, psis)
@@ -162,7 +158,7 @@ def visit(
             g_y = on_p * p_y + on_psi * label_psi + everywhere + on_label
             # of the gradient in z, what goes into the norm
             along = on_p * weighted * of_total + on_psi * psi_d + everywhere * sum_d + on_label * d_y
-            along = (along + g_y * (f_y - f_label)) * of_norm * share
+            along = (g_y * (f_y - f_label) - along) * of_norm * share
             on_e = on_p * share * of_total
             out = gradient + i.to(tl.int64) * CLASSES
             given = (rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out)
@@ -171,9 +167,13 @@ def visit(
                     _write_gradient(held[j], columns(j, SHAPE), row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             else:
                 for begin in range(0, CLASSES, BLOCK):
-                    f, column = again(row, begin, SHAPE)
-                    _write_gradient(f, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
-            of_label = slope_y * (g_y * share - (_signed(along, f_y) if NORMALIZE is not None else 0.0))
+                    f, column = again(row, begin, SOLVE != "given", SHAPE)
+                    gap = gap_of(f, top, SHAPE)
+                    _write_gradient(gap, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
+            of_label = g_y * share
+            if NORMALIZE is not None:
+                of_label -= tl.where(f_y == 0.0, 0.0, _signed(along, f_y))
+            of_label *= slope_y
             tl.debug_barrier()  # the label's comes after
             tl.store(out + y, of_label)
             if gist is not None:
@@ -186,21 +186,22 @@ def visit(
 
 @triton.jit
 def _write_gradient(
-    f, column, row, given, TERMS: tl.constexpr, NEEDS: tl.constexpr, NORMALIZE: tl.constexpr, SHAPE: tl.constexpr
+    gap, column, row, given, TERMS: tl.constexpr, NEEDS: tl.constexpr, NORMALIZE: tl.constexpr, SHAPE: tl.constexpr
 ):
-    """The gradient in the classes ``column``; at the label it is not right yet."""
+    """The gradient in the classes ``column``, from gaps with the signs of the logits; at the label not right yet."""
     rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out = given
-    e = tl.exp2((f - row[4]) * rate)
+    d = tl.abs(gap)
+    e = exponential_anew(d, rate, SHAPE)
     g = e * on_e
     if NEEDS == "sum of log p":
         g += everywhere * share
     if TERMS is not None:
-        g += TERMS(e * of_total, (f - row[3]) * scale, params)[1] * (on_psi * share)
+        g += TERMS(e * of_total, (row[3] - d) * scale, params)[1] * (on_psi * share)
     if NORMALIZE == "l1":
-        g -= _signed(along, f)
+        g -= tl.where(d == row[4], 0.0, _signed(along, gap))
     if NORMALIZE == "softplus":
         g = (g - along) * tl.sigmoid(read(row[0], row[1], column, SHAPE, False))
-    tl.store(out + column, g, mask=column < SHAPE[0])
+    tl.store(out + column, g, mask=column < SHAPE[0], eviction_policy="evict_first")
 
 
 @triton.jit
@@ -226,16 +227,16 @@ def gradient_of_classes(
     f = softplus(raw) if NORMALIZE == "softplus" else raw
     top, rate = tl.load(gist + i), tl.load(gist + gist_stride + i)
     on_e, along = tl.load(gist + 2 * gist_stride + i), tl.load(gist + 3 * gist_stride + i)
-    g = tl.exp2((f - top) * rate) * on_e
+    g = tl.exp2((top - f) * rate) * on_e
     if NORMALIZE == "l1":
-        g -= _signed(along, f)
+        g -= tl.where(f == 0.0, 0.0, _signed(along, f))
     if NORMALIZE == "softplus":
         g = (g - along) * tl.sigmoid(raw)
     g = tl.where(column + first == tl.load(target + i), tl.load(gist + 4 * gist_stride + i), g)
     tl.store(place, g, mask=column < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def rescale(gradient, upstream, size, BLOCK: tl.constexpr):
     """Multiply the gradient by a number in memory; where it is 1, there is nothing to do."""
     factor = tl.load(upstream).to(tl.float32)
@@ -244,3 +245,23 @@ def rescale(gradient, upstream, size, BLOCK: tl.constexpr):
             at = begin + tl.arange(0, BLOCK)
             scaled = tl.load(gradient + at, mask=at < size).to(tl.float32) * factor
             tl.store(gradient + at, scaled, mask=at < size)
+
+
+@triton.jit(do_not_specialize=["rows", "ignore_index"])
+def count(target, number, rows, ignore_index, BLOCK: tl.constexpr):
+    """How many targets are not to be ignored."""
+    counted = tl.zeros([BLOCK], tl.int32)
+    for begin in range(0, rows, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        counted += (tl.load(target + i, mask=i < rows, other=ignore_index) != ignore_index).to(tl.int32)
+    tl.store(number, tl.sum(counted).to(tl.float32))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def total(values, number, rows, BLOCK: tl.constexpr):
+    """The sum of the values."""
+    summed = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, rows, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        summed += tl.load(values + i, mask=i < rows, other=0.0)
+    tl.store(number, tl.sum(summed))

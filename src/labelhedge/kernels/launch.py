@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import triton
 from torch import Tensor
 
 from labelhedge.kernels._visit import LARGE_LAMBDA
+from labelhedge.kernels._visit import count as _count
 from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
 from labelhedge.kernels._visit import rescale as _rescale
+from labelhedge.kernels._visit import total as _total
 from labelhedge.kernels._visit import visit as _visit
 from labelhedge.kernels.formulas import FORMULAS
 
+Grid: TypeAlias = tuple[int, int, int]
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
 """Classes of a row that a program can hold."""
 LONG_ROW_BLOCK = 8192
 """Classes that it takes at a time of a row it cannot hold."""
+RESCALE_BLOCK, SUM_BLOCK = 8192, 4096
+"""Numbers that a program takes at a time."""
+MOST_ROWS_AT_ONCE = 2**17
+"""Up to so many, a single program is quicker than a reduction by torch."""
 
 
 @dataclass(frozen=True)
@@ -59,40 +68,92 @@ class Call:
         return replace(self, params=params, **{name: pick(getattr(self, name)) for name in names})
 
 
-def visit(
-    call: Call,
-    logits: Tensor,
-    *,
-    value: Tensor | None = None,
-    lam: Tensor | None = None,
-    gradient: Tensor | None = None,
-    gist: Tensor | None = None,
-    upstream: Tensor | None = None,
-) -> None:
-    """Write the value, λ and gradient of each row of ``logits`` ``(N, K)`` into the tensors given.
+class Prepared:
+    """A call on logits of one shape and type, examined once for many batches.
 
-    ``gradient`` may be the logits themselves. ``gist`` ``(5, N)`` gets what :func:`gradient_of_classes` needs.
-    ``upstream`` multiplies the gradient: one number, or one per row.
+    The target, what the loss is divided by and, for Algorithm 1, the λ to start from come with each batch.
     """
-    rows, classes = logits.shape
-    if rows == 0:
-        return
-    formula = FORMULAS[call.formula]
-    block, pieces, rows_at_once, warps = layout(classes)
-    align = math.gcd(classes, logits.stride(0), 16)
-    params = call.params + (None,) * (4 - len(call.params))
-    per_row = upstream is not None and upstream.numel() > 1
-    with _device_of(logits):
-        _visit[(triton.cdiv(rows, rows_at_once),)](
-            logits, call.target, call.weight, call.denominator, upstream, value, lam, gradient, gist,
-            rows, logits.stride(0) // align, int(per_row), 0 if gist is None else gist.stride(0),
-            call.ignore_index,
-            call.temperature, call.margin, call.lam, call.lambda0, call.alpha, *params,
-            FINISH=formula.finish, TERMS=formula.terms, NEEDS=formula.needs,
-            NORMALIZE=call.normalize, SOLVE=call.solve, OCTAVES=call.octaves, LARGE=_may_be_large(call),
-            SHAPE=(classes, block, pieces, call.normalize == "softplus"),
-            ALIGN=align, ROWS=rows_at_once, num_warps=warps,
+
+    def __init__(self, call: Call, logits: Tensor) -> None:
+        rows, classes = logits.shape
+        formula = FORMULAS[call.formula]
+        block, pieces, rows_at_once, warps, registers = layout(classes)
+        apart = call.margin is not None or formula.terms is not None
+        align = math.gcd(classes, logits.stride(0), 16)
+        self._kernel = _Remembered(_visit, {"num_warps": warps, "maxnreg": registers})
+        self._grid = (triton.cdiv(rows, rows_at_once), 1, 1)
+        self._weight, self._ignore_index = call.weight, call.ignore_index
+        self._sizes = (rows, logits.stride(0) // align)
+        self._scaling, self._lam = (call.temperature, call.margin), call.lam
+        self._rest = (
+            *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),
+            *(formula.finish, formula.terms, formula.needs, call.normalize, call.solve, call.octaves),
+            *(
+                _may_be_large(call),
+                (classes, block, pieces, call.normalize == "softplus", apart, call.normalize == "l1"),
+            ),
+            *(align, rows_at_once),
+        )
+
+    def visit(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        denominator: Tensor | None,
+        start: Tensor | None = None,
+        *,
+        value: Tensor | None = None,
+        lam: Tensor | None = None,
+        gradient: Tensor | None = None,
+        gist: Tensor | None = None,
+        upstream: Tensor | None = None,
+    ) -> None:
+        """Write the value, λ and gradient of each row of ``logits`` ``(N, K)`` into the tensors given.
+
+        ``gradient`` may be the logits themselves. ``gist`` ``(5, N)`` gets what :func:`gradient_of_classes` needs.
+        ``upstream`` multiplies the gradient: one number, or one per row.
+        """
+        if self._grid[0] == 0:
+            return
+        first_lam = self._lam if start is None else start
+        self._kernel.launch(
+            logits, self._grid,
+            (logits, target, self._weight, denominator, upstream, value, lam, gradient, gist, first_lam),
+            (*self._sizes, int(upstream is not None and upstream.numel() > 1), 0 if gist is None else gist.stride(0)),
+            (self._ignore_index, *self._scaling, *self._rest),
         )  # fmt: skip
+
+
+def visit(call: Call, logits: Tensor, **outputs: Tensor | None) -> None:
+    """One launch of :class:`Prepared`; the outputs as there."""
+    Prepared(call, logits).visit(logits, call.target, call.denominator, **outputs)
+
+
+class _Remembered:
+    """A kernel for arguments that are always of the same types.
+
+    At every launch Triton examines all arguments, which takes the host longer than the launch. Here only what may
+    differ is: which tensors are there, and whether they begin at a multiple of 16 bytes.
+    """
+
+    def __init__(self, kernel: Any, options: dict[str, Any]) -> None:
+        self._kernel, self._options = kernel, options
+        self._compiled: dict[tuple[int, ...], Any] = {}
+
+    def launch(
+        self, where: Tensor, grid: Grid, tensors: Sequence[Any], sizes: Sequence[int], rest: Sequence[Any]
+    ) -> None:
+        """Launch it on the device of ``where`` with all arguments. Sizes always have 32 bits, or always more."""
+        if INTERPRETED or where.device.index != torch.cuda.current_device():
+            with torch.cuda.device_of(where):  # type: ignore[no-untyped-call]
+                self._kernel[grid](*tensors, *sizes, *rest, **self._options)
+            return
+        key = tuple([tensor.data_ptr() % 16 if isinstance(tensor, Tensor) else -1 for tensor in tensors])
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            self._compiled[key] = self._kernel[grid](*tensors, *sizes, *rest, **self._options)
+        else:
+            compiled[grid](*tensors, *sizes, *rest)
 
 
 def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) -> None:
@@ -100,16 +161,11 @@ def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) ->
     rows, width = logits.shape
     block = 1024
     if rows:
-        with _device_of(logits):
+        with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
             _gradient_of_classes[(rows, triton.cdiv(width, block))](
                 logits, call.target, gist, first, width, logits.stride(0), gist.stride(0),
                 NORMALIZE=call.normalize, BLOCK=block,
             )  # fmt: skip
-
-
-def _device_of(tensor: Tensor) -> torch.cuda.device_of:
-    """Triton launches on the current device, whatever the tensors are on."""
-    return torch.cuda.device_of(tensor)  # type: ignore[no-untyped-call]
 
 
 def _may_be_large(call: Call) -> bool:
@@ -118,20 +174,55 @@ def _may_be_large(call: Call) -> bool:
     return isinstance(largest, Tensor) or (largest is not None and largest > LARGE_LAMBDA.value)
 
 
-def layout(classes: int) -> tuple[int, int, int, int]:
-    """Classes of a piece, pieces of a row, rows that a program takes at a time, and its warps."""
-    if classes > LONGEST_ROW:
-        return LONG_ROW_BLOCK, 0, 1, 16
-    if classes <= 2048:
+def layout(classes: int) -> tuple[int, int, int, int, int | None]:
+    """Classes of a piece, pieces of a row, rows that a program takes at a time, its warps, registers of a thread.
+
+    A thread holds up to 80 classes, and has registers for not many more numbers, so that enough programs run at a time.
+    """
+    if classes <= 256:
         block = max(triton.next_power_of_2(classes), 16)
-        return block, 1, max(1, 1024 // block), 1
-    block = 2048 if classes <= 16_384 else 4096
-    return block, triton.cdiv(classes, block), 1, block // 512
+        return block, 1, 4 * max(1, 128 // block), 4, 64
+    if classes <= 2048:
+        block = triton.next_power_of_2(classes)
+        return block, 1, 1, max(1, block // 1024), 128
+    if classes <= LONGEST_ROW:
+        warps = 4 if classes <= 10_240 else 8 if classes <= 20_480 else 16
+        block = 256 * min(warps, 8)
+        return block, triton.cdiv(classes, block), 1, warps, 128
+    return LONG_ROW_BLOCK, 0, 1, 16, None
 
 
 def rescale(gradient: Tensor, upstream: Tensor) -> None:
     """Multiply the gradient in place by the number in ``upstream``, without waiting to see whether it is 1."""
     size = gradient.numel()
     if size:
-        with _device_of(gradient):
-            _rescale[(min(triton.cdiv(size, 8192), 1056),)](gradient, upstream, size, BLOCK=8192)
+        grid = (min(-(-size // RESCALE_BLOCK), 1056), 1, 1)
+        kernel = _small(_rescale, gradient.dtype, upstream.dtype, gradient.device, size < 2**31)
+        kernel.launch(gradient, grid, (gradient, upstream), (size,), (RESCALE_BLOCK,))
+
+
+def count(target: Tensor, ignore_index: int) -> Tensor:
+    """How many targets are not to be ignored, as a float32 number on their device."""
+    rows = target.shape[0]
+    if rows > MOST_ROWS_AT_ONCE:
+        return (target != ignore_index).sum().float()
+    number = torch.empty((), device=target.device)
+    kernel = _small(_count, target.dtype, target.device, abs(ignore_index) < 2**31)
+    kernel.launch(target, (1, 1, 1), (target, number), (rows, ignore_index), (SUM_BLOCK,))
+    return number
+
+
+def total(values: Tensor) -> Tensor:
+    """The sum of float32 values, always in the same order."""
+    rows = values.shape[0]
+    if rows > MOST_ROWS_AT_ONCE:
+        return values.sum()
+    number = torch.empty((), device=values.device)
+    kernel = _small(_total, values.device)
+    kernel.launch(values, (1, 1, 1), (values, number), (rows,), (SUM_BLOCK,))
+    return number
+
+
+@functools.cache
+def _small(kernel: Any, *_types: Any) -> _Remembered:
+    return _Remembered(kernel, {"num_warps": 4 if kernel is _rescale else 32})

@@ -5,6 +5,7 @@ The losses behind it see logits with the classes last and return one value per s
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeAlias, TypedDict, cast
 
@@ -83,6 +84,14 @@ class Batch:
     ignore_index: int
     fused: bool
     """Whether it is for the kernels: then the logits are as given, and ignored targets are still there."""
+    key: Hashable = None
+    """What a batch that can be remembered is remembered by."""
+
+    def with_logits(self, logits: Tensor, target: Tensor | None = None) -> Batch:
+        """The same with other logits and, if given, another target; quicker than ``dataclasses.replace``."""
+        batch = object.__new__(Batch)
+        batch.__dict__.update(self.__dict__, logits=logits, target=self.target if target is None else target)
+        return batch
 
     def plain(self) -> Batch:
         """The same batch, but for the plain formula."""
@@ -167,6 +176,9 @@ def apply(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, **para
 
 def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, params: dict[str, Any]) -> Batch:
     """Check every argument of a call and bring it into the form the formulas expect."""
+    key = _key(spec, logits, target, common, params)
+    if key is not None and key in _REMEMBERED:
+        return _REMEMBERED[key].with_logits(logits, target.unsqueeze(-1))
     options = COMMON_DEFAULTS | common
     if len(options) != len(COMMON_DEFAULTS):
         spec.refuse_unknown(options)
@@ -203,7 +215,7 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
     temperature = options["temperature"]
     if isinstance(temperature, Tensor):
         temperature = per_sample("temperature", temperature, logits, indices)
-    return Batch(
+    batch = Batch(
         logits if for_kernels else _widened(logits),
         indices,
         probabilities,
@@ -215,7 +227,32 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, para
         params,
         options["ignore_index"],
         for_kernels,
+        key if for_kernels else None,
     )
+    if batch.key is not None:
+        fused.remember(_REMEMBERED, key, batch.with_logits(logits.new_empty(0)))
+    return batch
+
+
+_REMEMBERED: dict[Hashable, Batch] = {}
+"""Batches for the kernels whose arguments have been checked."""
+
+
+def _key(spec: LossSpec, logits: Tensor, target: Tensor, common: Common, params: dict[str, Any]) -> Hashable:
+    """What decides on everything that is to be checked; None where that includes the values of tensors.
+
+    On a GPU checking takes longer than the kernels do, so that it is done once and not for every batch.
+    """
+    backend = common.get("backend", "auto")
+    if backend == "torch" or not (logits.is_cuda or backend == "triton") or logits.dim() != 2 or target.dim() != 1:
+        return None
+    if target.dtype != torch.long or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return None
+    values = (*common.values(), *params.values())
+    if any(isinstance(value, Tensor) for value in values):
+        return None
+    kind = (logits.dtype, logits.shape, logits.stride(), logits.device, target.shape, target.device)
+    return (spec.id, *kind, *common, *values)
 
 
 def with_normalizer(shared: Shared, normalize: Normalize) -> Common:

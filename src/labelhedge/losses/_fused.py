@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from labelhedge.losses._adaptive import octaves
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
 if TYPE_CHECKING:
-    from labelhedge.kernels.launch import Call
+    from labelhedge.kernels.launch import Call, Prepared
     from labelhedge.losses._apply import Batch, Number
     from labelhedge.losses._spec import LossSpec
 
@@ -74,7 +74,7 @@ def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Ten
     For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
     if torch.compiler.is_compiling():
-        return compiled_loss(kernel_call(spec, batch, start), batch, batch.logits)
+        return compiled_loss(kernel_call(spec, batch, start, denominator(batch)), batch, batch.logits)
     visit = _Visit(spec, batch, start)
     if batch.logits.requires_grad and torch.is_grad_enabled():
         return with_gradient(batch.logits, visit), visit.lam
@@ -93,8 +93,18 @@ def compiled_loss(call: Call, batch: Batch, inputs: Tensor, layer: Sequence[Tens
 
 def _rows(values: Tensor) -> Tensor:
     """``(N, K)``, each row in one piece."""
-    rows = values.reshape(-1, values.shape[-1])
+    rows = values if values.dim() == 2 else values.reshape(-1, values.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+def _flat(values: Tensor | None) -> Tensor:
+    """One number per row, ``(N,)``."""
+    assert values is not None
+    return values.reshape(-1)
+
+
+_PREPARED: dict[Hashable, Prepared] = {}
+"""Calls that have been made before, by what their batch is remembered by."""
 
 
 class _Visit:
@@ -104,22 +114,32 @@ class _Visit:
     gradient: Tensor | None = None
 
     def __init__(self, spec: LossSpec, batch: Batch, start: Tensor | None) -> None:
-        self.spec, self.batch = spec, batch
-        self.call = kernel_call(spec, batch, start)
+        self.spec, self.batch, self.start = spec, batch, start
 
     def loss(self, wants_gradient: bool) -> Tensor:
         from labelhedge.kernels import launch
 
-        batch = self.batch
-        shape = batch.logits.shape
-        rows = _rows(batch.logits.detach())
-        value, lam = (torch.empty(len(rows), device=rows.device) for _ in range(2))
+        batch, start = self.batch, self.start
+        shape = batch.logits.shape[:-1]
+        rows, target = _rows(batch.logits), _flat(batch.target)
+        value = torch.empty(target.shape, device=rows.device)
+        lam = torch.empty_like(value)
         if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        launch.visit(self.call, rows, value=value, lam=lam, gradient=self.gradient)
-        self.lam = lam.view(*shape[:-1], 1)
-        self.batch = replace(batch, logits=value)
-        return batch.reduce_weighted(value.view(shape[:-1]))
+        key = None if batch.key is None else (batch.key, start is None)
+        prepared = _PREPARED.get(key)
+        if prepared is None:
+            prepared = launch.Prepared(kernel_call(self.spec, batch, start), rows)
+            if key is not None:
+                remember(_PREPARED, key, prepared)
+        self.denominator = denominator(batch)
+        start = None if start is None else _flat(start).float()
+        prepared.visit(rows, target, self.denominator, start, value=value, lam=lam, gradient=self.gradient)
+        self.lam = lam.view(*shape, 1)
+        self.batch, self.start = batch.with_logits(value), None
+        if batch.reduction == "none":
+            return value.view(shape)
+        return launch.total(value) if value.numel() else batch.reduce_weighted(value)
 
     def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
         from labelhedge.kernels import launch
@@ -139,7 +159,8 @@ class _Visit:
 
         rows = _rows(logits)
         gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        call = replace(self.call, lam=self.lam.view(-1), solve="given")
+        call = kernel_call(self.spec, self.batch.with_logits(logits), None, self.denominator)
+        call = replace(call, lam=self.lam.view(-1), solve="given")
         launch.visit(
             call, rows, gradient=gradient, upstream=None if upstream is None else upstream.reshape(-1).contiguous()
         )
@@ -147,19 +168,25 @@ class _Visit:
 
     def differentiable_loss(self, logits: Tensor) -> Tensor:
         """The loss by the plain formula."""
-        batch = replace(self.batch, logits=logits).plain()
+        batch = self.batch.with_logits(logits).plain()
         params = batch.params | ({"lam": self.lam} if "lam" in batch.params else {})
         return batch.reduce(self.spec.formula(batch.scaled_logits(), batch.target, **params))
 
 
-def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Call:
+def remember(memory: dict[Hashable, Any], key: Hashable, what: Any) -> None:
+    """Keep ``what``; a program whose batches never repeat must not keep them all."""
+    if len(memory) >= 1000:
+        memory.clear()
+    memory[key] = what
+
+
+def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None, denominator: Tensor | None = None) -> Call:
     """The batch as the kernels take it."""
     from labelhedge.kernels import launch
     from labelhedge.kernels.formulas import FORMULAS
 
     assert batch.target is not None
     shape, classes = batch.target.shape, batch.logits.shape[-1]
-    target = batch.target.reshape(-1)
 
     def flat(value: Number | None) -> Any:
         return value.expand(shape).reshape(-1).float() if isinstance(value, Tensor) else value
@@ -174,10 +201,10 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Ca
         count = 1 if params["alpha"] is None else octaves(params["alpha"] * params["lambda0"], classes)
     return launch.Call(
         formula,
-        target,
+        _flat(batch.target),
         batch.ignore_index,
         weight=None if batch.weight is None else batch.weight.contiguous(),
-        denominator=_denominator(batch, target),
+        denominator=denominator,
         normalize=batch.normalize,
         temperature=flat(batch.temperature) if batch.has_temperature() else None,
         margin=params.get("margin"),
@@ -190,11 +217,14 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> Ca
     )
 
 
-def _denominator(batch: Batch, target: Tensor) -> Tensor | None:
-    """What the mean divides by."""
+def denominator(batch: Batch) -> Tensor | None:
+    """What the mean divides by, one number."""
+    from labelhedge.kernels import launch
+
     if batch.reduction != "mean":
         return None
+    target = _flat(batch.target)
+    if batch.weight is None and not torch.compiler.is_compiling():
+        return launch.count(target, batch.ignore_index)
     counts = target != batch.ignore_index
-    if batch.weight is None:
-        return counts.sum()
-    return (batch.weight[torch.where(counts, target, 0)] * counts).sum()
+    return counts.sum() if batch.weight is None else (batch.weight[torch.where(counts, target, 0)] * counts).sum()

@@ -146,7 +146,8 @@ def _loss(
         return spec.function(F.linear(hidden, weight, bias), target, **common, **params)
     if torch.compiler.is_compiling():
         layer = [weight] if bias is None else [weight, bias]
-        return fused.compiled_loss(fused.kernel_call(spec, batch), batch, hidden, layer)[0]
+        call = fused.kernel_call(spec, batch, None, fused.denominator(batch))
+        return fused.compiled_loss(call, batch, hidden, layer)[0]
     visit = _HeadVisit(spec, batch)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias)):
         return _with_gradients(hidden, weight, bias, visit)
@@ -162,7 +163,7 @@ class _HeadVisit:
 
     def __init__(self, spec: LossSpec, batch: Batch) -> None:
         self.spec, self.batch = spec, batch
-        self.call = fused.kernel_call(spec, batch)
+        self.call = fused.kernel_call(spec, batch, None, fused.denominator(batch))
 
     def loss(self, inputs: Inputs, wanted: Wanted) -> Tensor:
         """The reduced loss; the gradients ``wanted`` are kept, if they are good before the upstream is known."""

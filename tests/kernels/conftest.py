@@ -17,7 +17,7 @@ def several_blocks(request, monkeypatch):
     """Rows of 33 to 48 classes are read again and again, or held in three pieces."""
     from labelhedge.kernels import launch
 
-    monkeypatch.setattr(launch, "layout", lambda classes: (16, request.param, 1, 1, None))
+    monkeypatch.setattr(launch, "layout", lambda *_args: launch.Layout(16, request.param, 1, 1, None))
     _forget(monkeypatch)
 
 

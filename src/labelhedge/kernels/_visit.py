@@ -97,11 +97,9 @@ def visit(
             of_norm = tl.where(has_norm, 1.0 / tl.where(has_norm, norm, 1.0), 0.0)
             unscale *= tl.where(has_norm, norm * (1.0 / CLASSES), 1.0)
         scale = 1.0 / unscale
-        f_label = f_y
-        if margin is not None:
-            f_label -= per_row(margin, i) * unscale
-        top = tl.maximum(top, f_label)
-        d_y = top - f_label
+        shift = per_row(margin, i) * unscale if margin is not None else tl.zeros([ROWS, 1], tl.float32)
+        top = tl.maximum(top, f_y - shift)
+        d_y = tl.where(top == f_y - shift, 0.0, top - f_y + shift)  # so that no rounding of f_y - shift goes into it
         if PIECES > 0:
             held = gaps_of(held, top, SHAPE)
         row = (logits, start, y, d_y, top, held)
@@ -158,7 +156,7 @@ def visit(
             g_y = on_p * p_y + on_psi * label_psi + everywhere + on_label
             # of the gradient in z, what goes into the norm
             along = on_p * weighted * of_total + on_psi * psi_d + everywhere * sum_d + on_label * d_y
-            along = (g_y * (f_y - f_label) - along) * of_norm * share
+            along = (g_y * shift - along) * of_norm * share
             on_e = on_p * share * of_total
             out = gradient + i.to(tl.int64) * CLASSES
             given = (rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out)

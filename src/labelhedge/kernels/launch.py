@@ -77,22 +77,19 @@ class Prepared:
     def __init__(self, call: Call, logits: Tensor) -> None:
         rows, classes = logits.shape
         formula = FORMULAS[call.formula]
-        block, pieces, rows_at_once, warps, registers = layout(classes)
+        how = layout(classes, logits.element_size(), call.solve == "exact")
         apart = call.margin is not None or formula.terms is not None
         align = math.gcd(classes, logits.stride(0), 16)
-        self._kernel = _Remembered(_visit, {"num_warps": warps, "maxnreg": registers})
-        self._grid = (triton.cdiv(rows, rows_at_once), 1, 1)
+        self._kernel = _Remembered(_visit, {"num_warps": how.warps, "maxnreg": how.registers})
+        self._grid = (min(triton.cdiv(rows, how.rows), how.programs or rows), 1, 1)
         self._weight, self._ignore_index = call.weight, call.ignore_index
         self._sizes = (rows, logits.stride(0) // align)
         self._scaling, self._lam = (call.temperature, call.margin), call.lam
+        shape = (classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1")
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),
             *(formula.finish, formula.terms, formula.needs, call.normalize, call.solve, call.octaves),
-            *(
-                _may_be_large(call),
-                (classes, block, pieces, call.normalize == "softplus", apart, call.normalize == "l1"),
-            ),
-            *(align, rows_at_once),
+            *(_may_be_large(call), shape, align, how.rows),
         )
 
     def visit(
@@ -174,22 +171,38 @@ def _may_be_large(call: Call) -> bool:
     return isinstance(largest, Tensor) or (largest is not None and largest > LARGE_LAMBDA.value)
 
 
-def layout(classes: int) -> tuple[int, int, int, int, int | None]:
-    """Classes of a piece, pieces of a row, rows that a program takes at a time, its warps, registers of a thread.
+@dataclass(frozen=True)
+class Layout:
+    """How rows are laid out over programs."""
 
-    A thread holds up to 80 classes, and has registers for not many more numbers, so that enough programs run at a time.
-    """
+    block: int
+    """Classes of a piece."""
+    pieces: int
+    """Pieces of a row that a program holds; 0 for a row that it reads again for every sum."""
+    rows: int
+    """Rows that a program takes at a time."""
+    warps: int
+    registers: int | None
+    """Of a thread; with fewer, more programs run at a time."""
+    programs: int | None = None
+    """At most so many, each taking several rows."""
+
+
+def layout(classes: int, itemsize: int, exact: bool) -> Layout:
+    """The fastest on an H200 (see benchmarks/losses_gpu.py), for rows of logits of ``itemsize`` bytes."""
+    block = max(triton.next_power_of_2(classes), 16)
     if classes <= 256:
-        block = max(triton.next_power_of_2(classes), 16)
-        return block, 1, 4 * max(1, 128 // block), 4, 64
+        warps = 1 if exact else 2
+        return Layout(block, 1, warps * max(1, 128 // block), warps, 64 if exact else 40)
     if classes <= 2048:
-        block = triton.next_power_of_2(classes)
-        return block, 1, 1, max(1, block // 1024), 128
-    if classes <= LONGEST_ROW:
-        warps = 4 if classes <= 10_240 else 8 if classes <= 20_480 else 16
-        block = 256 * min(warps, 8)
-        return block, triton.cdiv(classes, block), 1, warps, 128
-    return LONG_ROW_BLOCK, 0, 1, 16, None
+        return Layout(block, 1, 1, max(1, block // 1024), 128)
+    if classes > LONGEST_ROW:
+        return Layout(LONG_ROW_BLOCK, 0, 1, 16, None)
+    if itemsize == 2 and classes > 20_480 and not exact:
+        return Layout(2048, 0, 1, 8, 64)
+    warps = 4 if classes <= 10_240 else 8 if classes <= 20_480 else 16  # up to 80 classes for a thread
+    block = 256 * min(warps, 8)
+    return Layout(block, triton.cdiv(classes, block), 1, warps, 128)
 
 
 def rescale(gradient: Tensor, upstream: Tensor) -> None:

@@ -84,7 +84,8 @@ class Prepared:
         self._grid = (min(triton.cdiv(rows, how.rows), how.programs or rows), 1, 1)
         self._weight, self._ignore_index = call.weight, call.ignore_index
         self._sizes = (rows, logits.stride(0) // align)
-        self._scaling, self._lam = (call.temperature, call.margin), call.lam
+        self._scaling = (call.temperature, call.margin)
+        self._lam = None if call.solve == "step" else call.lam
         shape = (classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1")
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),
@@ -123,7 +124,8 @@ class Prepared:
 
 def visit(call: Call, logits: Tensor, **outputs: Tensor | None) -> None:
     """One launch of :class:`Prepared`; the outputs as there."""
-    Prepared(call, logits).visit(logits, call.target, call.denominator, **outputs)
+    start = call.lam if isinstance(call.lam, Tensor) and call.solve == "step" else None
+    Prepared(call, logits).visit(logits, call.target, call.denominator, start, **outputs)
 
 
 class _Remembered:

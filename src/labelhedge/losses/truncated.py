@@ -54,7 +54,8 @@ def _reduced(batch: Batch, keep: Tensor | None) -> Tensor:
             raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
         keep = per_sample("keep", keep, batch.logits, batch.target)
     if batch.fused:
-        return fused.loss(TGCE, replace(batch, params=batch.params | {"keep": keep}))[0]
+        key = batch.key if keep is None else None
+        return fused.loss(TGCE, replace(batch, params=batch.params | {"keep": keep}, key=key))[0]
     return batch.reduce(TGCE.formula(batch.scaled_logits(), batch.target, keep=keep, **batch.params))
 
 

@@ -54,24 +54,24 @@ def hold(logits, start, y, SHAPE: tl.constexpr):
     raw = (read(logits, start, columns(0, SHAPE), SHAPE, SOFTPLUS),)
     for j in tl.static_range(1, PIECES):
         raw = raw + (read(logits, start, columns(j, SHAPE), SHAPE, SOFTPLUS),)
-    norm = _size(raw[0], columns(0, SHAPE), SHAPE)
-    held = (_others(raw[0], 0, y, SHAPE),)
+    norm = size_of(raw[0], columns(0, SHAPE), SHAPE)
+    held = (others(raw[0], 0, y, SHAPE),)
     top = held[0]
     for j in tl.static_range(1, PIECES):
-        norm += _size(raw[j], columns(j, SHAPE), SHAPE)
-        held = held + (_others(raw[j], j * BLOCK, y, SHAPE),)
+        norm += size_of(raw[j], columns(j, SHAPE), SHAPE)
+        held = held + (others(raw[j], j * BLOCK, y, SHAPE),)
         top = tl.maximum(top, held[j])
     if PIECES == 0:
         for begin in range(BLOCK, SHAPE[0], BLOCK):
             column = columns(0, SHAPE) + begin
             f = read(logits, start, column, SHAPE, SOFTPLUS)
-            norm += _size(f, column, SHAPE)
-            top = tl.maximum(top, _others(f, begin, y, SHAPE))
+            norm += size_of(f, column, SHAPE)
+            top = tl.maximum(top, others(f, begin, y, SHAPE))
     return held, tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
 
 
 @triton.jit
-def _others(f, begin, y, SHAPE: tl.constexpr):
+def others(f, begin, y, SHAPE: tl.constexpr):
     """The logits from the class ``begin`` on, with ``BEYOND`` for the label if it is apart, and behind the last class.
 
     With one row at a time, a piece that has neither is not searched.
@@ -124,7 +124,7 @@ def _with_sign_of(amount, f):
 
 
 @triton.jit
-def _size(f, column, SHAPE: tl.constexpr):
+def size_of(f, column, SHAPE: tl.constexpr):
     return tl.where(column < SHAPE[0], f, 0.0) if SHAPE[3] else tl.abs(f)
 
 
@@ -134,7 +134,7 @@ def again(row, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
     LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
     first = LAST - begin if BACK else begin
     column = columns(0, SHAPE) + first
-    return _others(read(row[0], row[1], column, SHAPE, SHAPE[3]), first, row[2], SHAPE), column
+    return others(read(row[0], row[1], column, SHAPE, SHAPE[3]), first, row[2], SHAPE), column
 
 
 @triton.jit
@@ -164,7 +164,7 @@ def _sums_of_pieces(
         for begin in range(0, SHAPE[0], BLOCK):
             f, _column = again(row, begin, BACK, SHAPE)
             sums = _plus(sums, VALUES(row[4] - f, given, CHOICE), COUNT)
-    return _totals(sums, COUNT)
+    return totals(sums, COUNT)
 
 
 @triton.jit
@@ -178,17 +178,24 @@ def _add_3(a, b, c, x, y, z):
 
 
 @triton.jit
+def _add_4(a, b, c, d, w, x, y, z):
+    return a + w, b + x, c + y, d + z
+
+
+@triton.jit
 def _add_6(a, b, c, d, e, f, u, v, w, x, y, z):
     return a + u, b + v, c + w, d + x, e + y, f + z
 
 
 @triton.jit
-def _totals(sums, COUNT: tl.constexpr):
+def totals(sums, COUNT: tl.constexpr):
     """Sums over the columns: together, so that the warps of a program wait for each other only once."""
     if COUNT == 2 and not INTERPRETED:
         return tl.reduce(sums, 1, _add_2, keep_dims=True)
     elif COUNT == 3 and not INTERPRETED:
         return tl.reduce(sums, 1, _add_3, keep_dims=True)
+    elif COUNT == 4 and not INTERPRETED:
+        return tl.reduce(sums, 1, _add_4, keep_dims=True)
     elif COUNT == 6 and not INTERPRETED:
         return tl.reduce(sums, 1, _add_6, keep_dims=True)
     else:
@@ -219,6 +226,12 @@ def _moments(d, rate, ORDER: tl.constexpr):
 def two_moments(row, rate, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """``Σe`` and ``Σed`` with ``e = 2^(d·rate)``."""
     return _sums(row, rate, _moments, 2, 1, BACK, SHAPE)
+
+
+@triton.jit
+def label_too(sums, row, rate, SHAPE: tl.constexpr):
+    """The two moments of the pieces with the label, if it is apart."""
+    return _plus(sums, _moments(row[3], rate, 1), 2) if SHAPE[4] else sums
 
 
 @triton.jit

@@ -17,13 +17,14 @@ import triton
 import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, LOG2E
-from labelhedge.kernels._row import three_moments, three_moments_twice, two_moments
+from labelhedge.kernels._row import three_moments, three_moments_twice
+from labelhedge.kernels._survey import first_moments
 
 ZERO = tl.constexpr(1e-10)
 """A λ, or a ratio λ/λ0, that counts as 0."""
 MIN_RATE, MAX_RATE = tl.constexpr(1e-30), tl.constexpr(3e38)
 """Stand for the rates at λ = ∞ and 0."""
-CLOSE = tl.constexpr(3e-4)
+CLOSE = tl.constexpr(1e-3)
 """A relative step of ρ so small that Taylor's formula gives the sums after it."""
 
 
@@ -44,7 +45,7 @@ def strength(alpha, lambda0, log_count):
 def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexpr):
     """One step of Algorithm 1, ``[λ0 - KL(p, 1/K)/α]₊`` with p at λ = ``start``."""
     rate = rate_of(scale, tl.maximum(start, ZERO))
-    total, weighted = two_moments(row, rate, True, SHAPE)
+    total, weighted = first_moments(row, rate, SHAPE)
     entropy = LN2 * (tl.log2(total) - rate * weighted / total)
     return tl.maximum(lambda0 - (log_count - entropy) / alpha, 0.0)
 
@@ -85,7 +86,7 @@ def _from_the_ends(row, unit, A, count, SHAPE: tl.constexpr):
     point = tl.arange(0, 64)[None, :]
     objective = _objective(_quintic(point * (1.0 / 63.0), 1.0, unit, a, b), 1.0 + point * (1.0 / 63.0), A)
     best, index = tl.max(objective, 1, return_indices=True, keep_dims=True)
-    rho = _vertex(objective, best, point, index)
+    rho = _peak_near(index * (1.0 / 63.0), unit, a, b, A)
     node = _node(row, unit, rho, count, SHAPE)
     # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second
     # derivative, where they differ by more than rounding
@@ -153,14 +154,13 @@ def _objective(F, sigma, A):
 
 
 @triton.jit
-def _vertex(objective, best, point, index):
-    """Where the parabola through the highest of the points σ = 1 + point/63 and its neighbours has its vertex, as ρ."""
-    before = tl.sum(tl.where(point == index - 1, objective, 0.0), 1, keep_dims=True)
-    after = tl.sum(tl.where(point == index + 1, objective, 0.0), 1, keep_dims=True)
-    bend = before + after - 2.0 * best
-    inside = (index > 0) & (index < 63) & (bend < 0.0)
-    shift = tl.where(inside, 0.5 * (before - after) / tl.where(inside, bend, 1.0), 0.0)
-    return 1.0 / (1.0 + (index + shift) * (1.0 / 63.0))
+def _peak_near(t, unit, a, b, A):
+    """The peak of the interpolated objective next to ``σ = 1 + t``, as ρ, by a Newton step."""
+    sigma = 1.0 + t
+    slope = sigma * _quintic_slope(t, unit, a, b) - _quintic(t, 1.0, unit, a, b) - A * (t / sigma)
+    bend = sigma * _quintic_bend(t, unit, a, b) - A / (sigma * sigma)
+    move = tl.where(bend < 0.0, -slope / tl.where(bend < 0.0, bend, -1.0), 0.0)
+    return 1.0 / (sigma + tl.minimum(tl.maximum(move, tl.maximum(-t, -1.0 / 63.0)), tl.minimum(1.0 - t, 1.0 / 63.0)))
 
 
 @triton.jit
@@ -174,6 +174,18 @@ def _quintic(t, width, unit, a, b):
     F += a[2] * x * x * (0.5 * t * t + t3 * (t * (1.5 - 0.5 * t) - 1.5))
     F += b[2] * x * x * (t3 * (0.5 + t * (0.5 * t - 1.0)))
     return F
+
+
+@triton.jit
+def _quintic_slope(t, unit, a, b):
+    """Its derivative, for nodes that are 1 apart."""
+    t2 = t * t
+    slope = (b[0] - a[0]) * (30.0 * t2 * (1.0 - t) * (1.0 - t))
+    slope += a[1] * unit * (1.0 - t2 * (18.0 - t * (32.0 - 15.0 * t)))
+    slope += b[1] * unit * (t2 * (t * (28.0 - 15.0 * t) - 12.0))
+    slope += a[2] * unit * unit * (t - t2 * (4.5 - t * (6.0 - 2.5 * t)))
+    slope += b[2] * unit * unit * (t2 * (1.5 - t * (4.0 - 2.5 * t)))
+    return slope
 
 
 @triton.jit

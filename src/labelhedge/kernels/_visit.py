@@ -27,6 +27,7 @@ from labelhedge.kernels._row import (
     sums_of_terms,
     two_moments,
 )
+from labelhedge.kernels._survey import first_moments, survey
 from labelhedge.kernels._temperature import algorithm_1, exact, rate_of, strength
 
 TINY = tl.constexpr(1.1754943508222875e-38)
@@ -86,11 +87,17 @@ def visit(
         if SOFTPLUS:
             slope_y = tl.sigmoid(f_y)
             f_y = softplus(f_y)
-        held, norm, top = hold(logits, start, y, SHAPE)
-
         unscale = tl.full([ROWS, 1], 1.0, tl.float32)
         if temperature is not None:
             unscale = per_row(temperature, i)
+        first_lam = tl.full([ROWS, 1], 1.0, tl.float32)
+        if lam is not None:
+            first_lam = per_row(lam, i)
+        if PIECES == 0 and SOLVE != "exact":
+            held, norm, top = survey(logits, start, y, rate_of(1.0 / unscale, first_lam), SHAPE)
+        else:
+            held, norm, top = hold(logits, start, y, SHAPE)
+
         of_norm = 0.0  # 1/norm, but for a row of zeros, which keeps its zeros
         if NORMALIZE is not None:
             has_norm = norm > TINY * CLASSES
@@ -105,14 +112,12 @@ def visit(
         row = (logits, start, y, d_y, top, held)
 
         penalty = 0.0
-        lam_row = tl.full([ROWS, 1], 1.0, tl.float32)
-        if SOLVE == "given" and lam is not None:
-            lam_row = per_row(lam, i)
+        lam_row = first_lam
         if lambda0 is not None:
             lambda0_row, log_count = per_row(lambda0, i), log_of(CLASSES)
             alpha_row = strength(None if alpha is None else per_row(alpha, i), lambda0_row, log_count)
             if SOLVE == "step":
-                lam_row = algorithm_1(row, scale, per_row(lam, i), lambda0_row, alpha_row, log_count, SHAPE)
+                lam_row = algorithm_1(row, scale, first_lam, lambda0_row, alpha_row, log_count, SHAPE)
             if SOLVE == "exact":
                 lam_row, total, weighted = exact(row, scale, lambda0_row, alpha_row, count, OCTAVES, SHAPE)
             excess = tl.where(lambda0_row == float("inf"), 0.0, lam_row - lambda0_row)
@@ -121,8 +126,10 @@ def visit(
             tl.store(lam_out + i, lam_row)
 
         rate = rate_of(scale, lam_row)
-        if SOLVE != "exact":
-            total, weighted = two_moments(row, rate, SOLVE == "given", SHAPE)
+        if SOLVE == "given":
+            total, weighted = first_moments(row, rate, SHAPE)
+        elif SOLVE == "step":
+            total, weighted = two_moments(row, rate, True, SHAPE)
         of_total = 1.0 / total
         p_y = tl.exp2(d_y * rate) * of_total
         params = _params(param0, param1, param2, param3, i)
@@ -165,7 +172,7 @@ def visit(
                     _write_gradient(held[j], columns(j, SHAPE), row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             else:
                 for begin in range(0, CLASSES, BLOCK):
-                    f, column = again(row, begin, SOLVE != "given", SHAPE)
+                    f, column = again(row, begin, SOLVE != "step", SHAPE)
                     gap = gap_of(f, top, SHAPE)
                     _write_gradient(gap, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             of_label = g_y * share

@@ -25,7 +25,7 @@ INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
 """Classes of a row that a program can hold."""
-LONG_ROW_BLOCK = 8192
+LONG_ROW_BLOCK = 4096
 """Classes that it takes at a time of a row it cannot hold."""
 RESCALE_BLOCK, SUM_BLOCK = 8192, 4096
 """Numbers that a program takes at a time."""

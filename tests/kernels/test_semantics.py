@@ -216,6 +216,23 @@ def test_refusals(device, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["aldr-kl", "ce"])
+def test_targets_and_hyperparameters_that_lie_apart(name, device):
+    """Every second number of a tensor, and one number for all rows."""
+    logits, _ = batch(6, 5, torch.float32, device)
+    target = torch.tensor([0, 4, 1, 4, -100, 4, 2, 4, 3, 4, 0, 4], device=device)[::2]
+    weight = torch.linspace(0.5, 2, 10, device=device)[::2]
+    for temperature in (torch.linspace(0.5, 2, 12, device=device)[::2], torch.tensor(0.7, device=device)):
+        options = {"weight": weight, "temperature": temperature}
+        assert_within_budget(*both(name, **options), logits, target, tolerance=1e-5)
+    if name == "aldr-kl":
+        fused, plain = (lh.ALDRKLLoss(num_samples=12, backend=backend).to(device) for backend in ("triton", "torch"))
+        index = torch.arange(12, device=device)[::2]
+        for _ in range(2):
+            torch.testing.assert_close(fused(logits, target, index), plain(logits, target, index))
+            torch.testing.assert_close(fused.lam, plain.lam)
+
+
+@pytest.mark.parametrize("name", ["aldr-kl", "ce"])
 def test_a_second_call_is_not_examined_again(name, device, monkeypatch):
     examined = []
     init = launch.Prepared.__init__

@@ -81,7 +81,7 @@ class Prepared:
         apart = call.margin is not None or formula.terms is not None
         align = math.gcd(classes, logits.stride(0), 16)
         self._kernel = _Remembered(_visit, {"num_warps": how.warps, "maxnreg": how.registers})
-        self._grid = (min(triton.cdiv(rows, how.rows), how.programs or rows), 1, 1)
+        self._grid = (triton.cdiv(rows, how.rows), 1, 1)
         self._weight, self._ignore_index = call.weight, call.ignore_index
         self._sizes = (rows, logits.stride(0) // align)
         self._scaling = (call.temperature, call.margin)
@@ -186,8 +186,6 @@ class Layout:
     warps: int
     registers: int | None
     """Of a thread; with fewer, more programs run at a time."""
-    programs: int | None = None
-    """At most so many, each taking several rows."""
 
 
 def layout(classes: int, itemsize: int, exact: bool) -> Layout:

@@ -98,9 +98,9 @@ def _rows(values: Tensor) -> Tensor:
 
 
 def _flat(values: Tensor | None) -> Tensor:
-    """One number per row, ``(N,)``."""
+    """One number per row, ``(N,)``, next to each other."""
     assert values is not None
-    return values.reshape(-1)
+    return values.reshape(-1).contiguous()
 
 
 _PREPARED: dict[Hashable, Prepared] = {}
@@ -189,7 +189,7 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None, denom
     shape, classes = batch.target.shape, batch.logits.shape[-1]
 
     def flat(value: Number | None) -> Any:
-        return value.expand(shape).reshape(-1).float() if isinstance(value, Tensor) else value
+        return _flat(value.expand(shape)).float() if isinstance(value, Tensor) else value
 
     params = {name: flat(value) for name, value in batch.params.items()}
     formula = "tgce-masked" if params.get("keep") is not None else spec.id

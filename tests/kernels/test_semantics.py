@@ -208,8 +208,11 @@ def test_refusals(device, monkeypatch):
     refused("class probabilities", target=torch.full_like(logits, 0.2))
     refused("but not all else", target=target.to("meta"))
     refused("requires a gradient", temperature=torch.nn.Parameter(torch.tensor(1.0, device=device)))
-    monkeypatch.setattr(launch, "INTERPRETED", False)
     monkeypatch.setattr("labelhedge.losses._apply._REMEMBERED", {})
+    with monkeypatch.context() as rocm:
+        rocm.setattr(torch.version, "hip", "6.4")
+        refused("for NVIDIA's devices")
+    monkeypatch.setattr(launch, "INTERPRETED", False)
     refused("the logits are on cpu, and it needs a CUDA device", logits=logits.cpu(), target=target.cpu())
     with pytest.raises(ValueError, match="backend must be 'auto', 'torch' or 'triton', got 'cuda'"):
         lh.functional.ce(logits, target, backend="cuda")

@@ -52,6 +52,8 @@ def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) ->
 
     if id not in FORMULAS:
         return f"there is no kernel for it; there is for {', '.join(FORMULAS)}"
+    if torch.version.hip is not None:
+        return "the kernels are for NVIDIA's devices"
     if not (logits.is_cuda or launch.INTERPRETED):
         return f"the logits are on {logits.device}, and it needs a CUDA device (or TRITON_INTERPRET=1)"
     if logits.dtype not in DTYPES:

@@ -208,6 +208,8 @@ def test_refusals(device, monkeypatch):
     refused("class probabilities", target=torch.full_like(logits, 0.2))
     refused("but not all else", target=target.to("meta"))
     refused("requires a gradient", temperature=torch.nn.Parameter(torch.tensor(1.0, device=device)))
+    with pytest.raises(TypeError, match=r"lambda0 must be .* or a tensor, got \[1.0\]"):
+        lh.functional.aldr_kl(logits, target, lambda0=[1.0], backend="triton")
     monkeypatch.setattr("labelhedge.losses._apply._REMEMBERED", {})
     with monkeypatch.context() as rocm:
         rocm.setattr(torch.version, "hip", "6.4")

@@ -12,6 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
+from labelhedge.kernels._row import INTERPRETED as _INTERPRETED
 from labelhedge.kernels._visit import LARGE_LAMBDA
 from labelhedge.kernels._visit import count as _count
 from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
@@ -21,7 +22,7 @@ from labelhedge.kernels._visit import visit as _visit
 from labelhedge.kernels.formulas import FORMULAS
 
 Grid: TypeAlias = tuple[int, int, int]
-INTERPRETED = bool(triton.knobs.runtime.interpret)
+INTERPRETED: bool = _INTERPRETED.value
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
 """Classes of a row that a program can hold."""
@@ -144,7 +145,7 @@ class _Remembered:
     ) -> None:
         """Launch it on the device of ``where`` with all arguments. Sizes always have 32 bits, or always more."""
         if INTERPRETED or where.device.index != torch.cuda.current_device():
-            with torch.cuda.device_of(where):  # type: ignore[no-untyped-call]
+            with torch.cuda.device(where.get_device()):
                 self._kernel[grid](*tensors, *sizes, *rest, **self._options)
             return
         key = tuple([tensor.data_ptr() % 16 if isinstance(tensor, Tensor) else -1 for tensor in tensors])
@@ -160,7 +161,7 @@ def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) ->
     rows, width = logits.shape
     block = 1024
     if rows:
-        with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        with torch.cuda.device(logits.get_device()):
             _gradient_of_classes[(rows, triton.cdiv(width, block))](
                 logits, call.target, gist, first, width, logits.stride(0), gist.stride(0),
                 NORMALIZE=call.normalize, BLOCK=block,

@@ -3,9 +3,12 @@
     python benchmarks/losses_gpu.py [--rows DTYPE:ROWSxCLASSES ...] [--no-head] [--out FOLDER]
 
 Before anything is timed, each loss is checked against float64. Times are of `triton.testing.do_bench` (the cache is
-cleared before every call), as p20/p50/p80 in µs. "floor" is the time to read the logits once and write the gradient
-once at the copy rate measured here; "memory" is what one forward and backward allocate beyond the logits, as a multiple
-of their size. Liger's column is there if liger-kernel is installed.
+cleared before every call), as p20/p50/p80 in µs: of calls from Python, and of the same work captured in a CUDA graph,
+where the time that Python takes plays no part. "floor" is the time to read the logits once and write the gradient once
+at the copy rate measured here; "memory" is what one forward and backward allocate beyond the logits, as a multiple of
+their size. Algorithm 1 goes on from the λ of the call before it, as in a network that has settled; "first epoch" sets
+every λ back to λ0 before each call. Liger's column is there if liger-kernel is installed. Results of a run are in
+docs/results/losses_gpu.md.
 """
 
 import argparse
@@ -48,10 +51,16 @@ def liger() -> dict[str, Step]:
 def ours(rows: int, device: str) -> dict[str, Step]:
     """Both modes of ALDR-KL and LDR-KL as in the paper's experiments, and losses g(log p_y)."""
     index = torch.arange(rows, device=device)
-    stateful = lh.ALDRKLLoss(num_samples=rows).to(device)
+    settled, fresh = (lh.ALDRKLLoss(num_samples=rows).to(device) for _ in range(2))
+
+    def in_the_first_epoch(logits: Tensor, target: Tensor) -> Tensor:
+        fresh.lam.fill_(1.0)
+        return fresh(logits, target, index)
+
     others = {name.upper(): lh.losses.create(name) for name in ("ce", "gce", "sce", "mae", "js")}
     return {
-        "ALDR-KL, Algorithm 1": lambda logits, target: stateful(logits, target, index),
+        "ALDR-KL, Algorithm 1": lambda logits, target: settled(logits, target, index),
+        "ALDR-KL, Algorithm 1, first epoch": in_the_first_epoch,
         "ALDR-KL, exact": lh.ALDRKLLoss(),
         HARD: lh.ALDRKLLoss(),
         "LDR-KL": lh.LDRKLLoss(),
@@ -107,6 +116,14 @@ def check(dtype: torch.dtype, classes: int, device: str) -> float:
     return worst
 
 
+def captured(run: Callable[[], None]) -> Callable[[], None]:
+    """``run``, already warm, as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
 def memory(step: Callable[[], None], size: int) -> float:
     """What ``step`` allocates, as a multiple of ``size``."""
     gc.collect()
@@ -142,11 +159,16 @@ def measure(spec: str, rate: float, device: str) -> dict[str, object]:
         run()
         used.grad = None
         allocated = memory(run, logits.nbytes)
-        times = do_bench(run, warmup=20, rep=120, quantiles=QUANTILES)
-        columns[name] = {"us": [1e3 * t for t in times], "memory": allocated}
+        columns[name] = {"us": microseconds(run), "memory": allocated}
+        if name != "Liger CE":  # it waits for the device, which a graph cannot
+            columns[name]["graph us"] = microseconds(captured(run))
         used.grad = None
     torch.cuda.empty_cache()
     return result
+
+
+def microseconds(run: Callable[[], None]) -> list[float]:
+    return [1e3 * t for t in do_bench(run, warmup=20, rep=120, quantiles=QUANTILES)]
 
 
 def measure_head(device: str) -> dict[str, object]:
@@ -197,28 +219,31 @@ def versions() -> str:
 
 def table(rate: float, measured: list[dict[str, object]], head: dict[str, object] | None) -> str:
     """Everything as Markdown."""
+    shapes = ["", *(f"{m['dtype']} {m['rows']} × {m['classes']}" for m in measured)]
+    floors = ["floor", *(f"{m['floor']:.0f}" for m in measured)]
+    by_name = {name: [m["columns"][name] for m in measured] for name in measured[0]["columns"]}
+    captured = {name: columns for name, columns in by_name.items() if "graph us" in columns[0]}
     lines = [
         f"{torch.cuda.get_device_name()}, {versions()}; copy rate {rate / 1e12:.2f} TB/s. Forward + backward, "
-        "p20 / **p50** / p80 in µs (memory beyond the logits, as a multiple of their size).",
+        "p20 / **p50** / p80 in µs.",
         "",
+        "Called from Python (memory beyond the logits, as a multiple of their size):",
+        "",
+        *markdown_rows(shapes, [floors]),
     ]
-    names = list(measured[0]["columns"])
-    shapes = [f"{m['dtype']} {m['rows']} × {m['classes']}" for m in measured]
-    lines += markdown_rows(["", *shapes], [["floor", *(f"{m['floor']:.0f}" for m in measured)]])
-    for name in names:
-        columns = [m["columns"][name] for m in measured]
+    for name, columns in by_name.items():
         lines += markdown_rows([], [[name, *(f"{quantiles(c['us'], 0)} ({c['memory']:.2f})" for c in columns)]])
-    lines += ["", "p50 as a multiple of the floor:", "", *markdown_rows(["", *shapes], [])]
-    for name in names:
-        multiples = [f"{m['columns'][name]['us'][1] / m['floor']:.2f}" for m in measured]
+    lines += ["", "Captured in a CUDA graph:", "", *markdown_rows(shapes, [floors])]
+    for name, columns in captured.items():
+        lines += markdown_rows([], [[name, *(quantiles(c["graph us"], 0) for c in columns)]])
+    lines += ["", "Captured in a CUDA graph, p50 as a multiple of the floor:", "", *markdown_rows(shapes, [])]
+    for name, columns in captured.items():
+        multiples = [f"{c['graph us'][1] / m['floor']:.2f}" for c, m in zip(columns, measured, strict=True)]
         lines += markdown_rows([], [[name, *multiples]])
     if head:
         rows, width, classes = HEAD
-        lines += [
-            "",
-            f"The last layer: {rows} rows × {width} hidden × {classes} classes, bfloat16, forward + backward.",
-            "",
-        ]
+        shape = f"{rows} rows × {width} hidden × {classes} classes"
+        lines += ["", f"The last layer: {shape}, bfloat16, forward + backward.", ""]
         titles = ["", "ms, p20 / **p50** / p80", "memory beyond inputs and gradients, of the logits' size"]
         lines += markdown_rows(titles, [[n, quantiles(r["ms"], 1), f"{r['memory']:.3f}"] for n, r in head.items()])
     return "\n".join(lines) + "\n"

@@ -12,25 +12,28 @@ def device(request):
     return torch.device(request.param)
 
 
-@pytest.fixture(params=[0, 3], ids=["long rows", "three pieces"])
-def several_blocks(request, monkeypatch):
-    """Rows of 33 to 48 classes are read again and again, or held in three pieces."""
+@pytest.fixture
+def use_layout(monkeypatch):
+    """Lay rows of more than ``above`` classes out as ``use_layout(block, pieces, rows, warps, registers)`` says."""
     from labelhedge.kernels import launch
 
-    monkeypatch.setattr(launch, "layout", lambda *_args: launch.Layout(16, request.param, 1, 1, None))
-    _forget(monkeypatch)
+    def use(*layout, above=0):
+        usual, chosen = launch.layout, launch.Layout(*layout)
+        monkeypatch.setattr(
+            launch, "layout", lambda classes, *rest: chosen if classes > above else usual(classes, *rest)
+        )
+        monkeypatch.setattr("labelhedge.losses._fused._PREPARED", {})  # calls are remembered with their layout
+
+    return use
+
+
+@pytest.fixture(params=[0, 3], ids=["long rows", "three pieces"])
+def several_blocks(request, use_layout):
+    """Rows of 33 to 48 classes are read again and again, or held in three pieces."""
+    use_layout(16, request.param, 1, 1, None)
 
 
 @pytest.fixture
-def short_blocks(monkeypatch):
+def short_blocks(use_layout):
     """Rows of more than 16 classes are long ones."""
-    from labelhedge.kernels import launch
-
-    monkeypatch.setattr(launch, "LONGEST_ROW", 16)
-    monkeypatch.setattr(launch, "LONG_ROW_BLOCK", 16)
-    _forget(monkeypatch)
-
-
-def _forget(monkeypatch):
-    """Calls are remembered with their layout."""
-    monkeypatch.setattr("labelhedge.losses._fused._PREPARED", {})
+    use_layout(16, 0, 1, 1, None, above=16)

@@ -54,6 +54,23 @@ def test_rows_whose_first_classes_tell_the_norm(name, device):
         assert_within_budget(*losses, logits, target)
 
 
+@pytest.mark.parametrize("normalize", [None, "l1"])
+@pytest.mark.usefixtures("several_blocks")
+def test_algorithm_1_where_lambda_has_settled(normalize, device):
+    """Then the sums at the next λ of a long row come from those at the last."""
+    logits, target = batch(6, 48, torch.float32, device)
+    index = torch.arange(6, device=device)
+    losses = []
+    for loss in both("aldr-kl", num_samples=6, normalize=normalize, margin=0.1, reduction="sum"):
+        loss.to(device)
+        settled = lh.functional.aldr_lambda(logits, target, normalize=normalize)
+        for _ in range(20):
+            settled = lh.functional.aldr_lambda(logits, target, normalize=normalize, start=settled)
+        loss.lam.copy_(1.004 * settled)
+        losses.append(lambda *args, loss=loss: loss(*args, index))
+    assert_within_budget(*losses, logits, target)
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["aldr-kl", "ce", "mse"])
@@ -96,12 +113,14 @@ def test_the_lambda_of_aldr(classes, lambda0, alpha, device):
     torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("pieces", [2, 0], ids=["two pieces", "long rows"])
 @pytest.mark.parametrize("leaders", [1, 2, 3])
-def test_of_two_peaks_the_higher(leaders, device):
+def test_of_two_peaks_the_higher(leaders, pieces, device, use_layout):
     """Rows with some classes ahead have two peaks over λ; before the jump the one, after it the other is higher.
 
     With two or three leaders samples at the ends would mistake the peak, by 0.006.
     """
+    use_layout(2048, pieces, 1, 4, None)
     options = {"normalize": None, "margin": 0.0, "reduction": "none"}
 
     def rows(ahead):

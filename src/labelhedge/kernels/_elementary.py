@@ -8,6 +8,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+"""In Triton's interpreter, where there is no PTX, and a sum of several things at a time would be slow."""
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 
@@ -32,6 +34,29 @@ def per_row(argument, row):
     else:
         number = tl.full(row.shape, argument, tl.float32)
     return number
+
+
+@triton.jit
+def reciprocal(x):
+    """``1/x`` in one instruction, for numbers that are not denormal and have no denormal reciprocal."""
+    if INTERPRETED:
+        return 1.0 / x
+    else:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
+def quick_log(x):
+    """``log x`` to within 2⁻²² of itself, or near x = 1 of 1, in two instructions, if x is not denormal."""
+    if INTERPRETED:
+        return tl.log(x)
+    else:
+        log2 = tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+        return log2 * LN2
 
 
 @triton.jit

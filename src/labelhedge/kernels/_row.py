@@ -5,9 +5,10 @@ negative, their sign is free to be that of the logit. ``row`` is a tuple: the lo
 the label's gap, ``top`` and the pieces.
 
 ``SHAPE`` is a tuple: the number of classes, the length of a piece, the number of pieces, whether the logits go through
-a softplus, whether the label is apart from the others (its logit is taken less a margin, or it plays another part), and
-whether the gaps have the signs of the logits. A row that is too long to be held has 0 pieces, and is read again for
-every sum, from the cache: BACK says that a pass begins at the row's end, where the pass before it ended.
+a softplus, whether the label is apart from the others (its logit is taken less a margin, or it plays another part),
+whether the gaps have the signs of the logits, and how many logits next to each other a thread reads at once. A row that
+is too long to be held has 0 pieces, and is read again for every sum, from the cache: BACK says that a pass begins at
+the row's end, where the pass before it ended.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import LN2, expm1, softplus
+from labelhedge.kernels._elementary import INTERPRETED, LN2, expm1, softplus
 
-INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
-"""In Triton's interpreter, where a sum of several things at a time would be slow."""
 BEYOND = tl.constexpr(-3e38)
 """The logit of a class that does not exist: exp(-∞), and times 0 it is 0."""
 ABSENT = tl.constexpr(1e38)
@@ -28,12 +27,18 @@ ABSENT = tl.constexpr(1e38)
 @triton.jit
 def read(logits, start, column, SHAPE: tl.constexpr, SOFTPLUS: tl.constexpr):
     """Logits of some classes, after the softplus if asked; beyond the last class any number."""
-    KEEP_IN_CACHE: tl.constexpr = "evict_last" if SHAPE[2] == 0 else ""
-    f = tl.load(logits + start + column, mask=column < SHAPE[0], other=0.0, eviction_policy=KEEP_IN_CACHE)
-    f = f.to(tl.float32)
+    f = load(logits, start, column, False, SHAPE).to(tl.float32)
     if SOFTPLUS:
         f = softplus(f)
     return f
+
+
+@triton.jit
+def load(logits, start, column, LAST_TIME: tl.constexpr, SHAPE: tl.constexpr):
+    """As they are in memory; whether for the last time decides what the cache keeps of a long row."""
+    OF_LONG: tl.constexpr = "evict_first" if LAST_TIME else "evict_last"
+    POLICY: tl.constexpr = OF_LONG if SHAPE[2] == 0 else ""
+    return tl.load(logits + start + column, mask=column < SHAPE[0], other=0.0, eviction_policy=POLICY)
 
 
 @triton.jit
@@ -57,6 +62,9 @@ def hold(logits, start, y, SHAPE: tl.constexpr):
     norm = size_of(raw[0], columns(0, SHAPE), SHAPE)
     held = (others(raw[0], 0, y, SHAPE),)
     top = held[0]
+    if PIECES == 0:
+        norm = folded((norm,), 1, SHAPE)[0]
+        top = largest(top, SHAPE)
     for j in tl.static_range(1, PIECES):
         norm += size_of(raw[j], columns(j, SHAPE), SHAPE)
         held = held + (others(raw[j], j * BLOCK, y, SHAPE),)
@@ -65,8 +73,8 @@ def hold(logits, start, y, SHAPE: tl.constexpr):
         for begin in range(BLOCK, SHAPE[0], BLOCK):
             column = columns(0, SHAPE) + begin
             f = read(logits, start, column, SHAPE, SOFTPLUS)
-            norm += size_of(f, column, SHAPE)
-            top = tl.maximum(top, others(f, begin, y, SHAPE))
+            norm += folded((size_of(f, column, SHAPE),), 1, SHAPE)[0]
+            top = tl.maximum(top, largest(others(f, begin, y, SHAPE), SHAPE))
     return held, tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
 
 
@@ -129,12 +137,22 @@ def size_of(f, column, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def again(row, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
+def ahead(row, begin, BACK: tl.constexpr, LAST_TIME: tl.constexpr, SHAPE: tl.constexpr):
+    """What is in memory ``begin`` classes from the start or end of a long row, for :func:`again`."""
+    LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
+    first = tl.maximum(LAST - begin, 0) if BACK else tl.minimum(begin, LAST)
+    return load(row[0], row[1], columns(0, SHAPE) + first, LAST_TIME, SHAPE)
+
+
+@triton.jit
+def again(row, raw, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """Logits of a long row, ``begin`` classes from its start or end, and their classes."""
     LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
     first = LAST - begin if BACK else begin
-    column = columns(0, SHAPE) + first
-    return others(read(row[0], row[1], column, SHAPE, SHAPE[3]), first, row[2], SHAPE), column
+    f = raw.to(tl.float32)
+    if SHAPE[3]:
+        f = softplus(f)
+    return others(f, first, row[2], SHAPE), columns(0, SHAPE) + first
 
 
 @triton.jit
@@ -143,7 +161,7 @@ def _sums(
 ):
     """Sums over the classes of the COUNT numbers that VALUES gives for each."""
     sums = _sums_of_pieces(row, given, VALUES, COUNT, CHOICE, BACK, SHAPE)
-    return _plus(sums, VALUES(row[3], given, CHOICE), COUNT) if SHAPE[4] else sums
+    return plus(sums, VALUES(row[3], given, CHOICE), COUNT) if SHAPE[4] else sums
 
 
 @triton.jit
@@ -155,16 +173,45 @@ def _sums_of_pieces(
     if PIECES > 0:
         sums = VALUES(tl.abs(row[5][0]), given, CHOICE)
         for j in tl.static_range(1, PIECES):
-            sums = _plus(sums, VALUES(tl.abs(row[5][j]), given, CHOICE), COUNT)
+            sums = plus(sums, VALUES(tl.abs(row[5][j]), given, CHOICE), COUNT)
     else:
-        zero = tl.zeros([row[2].shape[0], BLOCK], tl.float32)
-        sums = (zero,)
-        for _ in tl.static_range(1, COUNT):
-            sums = sums + (zero,)
+        sums = zeros(COUNT, SHAPE)
+        following = ahead(row, 0, BACK, False, SHAPE)
         for begin in range(0, SHAPE[0], BLOCK):
-            f, _column = again(row, begin, BACK, SHAPE)
-            sums = _plus(sums, VALUES(row[4] - f, given, CHOICE), COUNT)
+            raw, following = following, ahead(row, begin + BLOCK, BACK, False, SHAPE)
+            f, _column = again(row, raw, begin, BACK, SHAPE)
+            sums = plus(sums, folded(VALUES(row[4] - f, given, CHOICE), COUNT, SHAPE), COUNT)
     return totals(sums, COUNT)
+
+
+@triton.jit
+def zeros(COUNT: tl.constexpr, SHAPE: tl.constexpr):
+    """What sums start from."""
+    zero = tl.zeros([1, SHAPE[1] // SHAPE[6]], tl.float32)
+    sums = (zero,)
+    for _ in tl.static_range(1, COUNT):
+        sums = sums + (zero,)
+    return sums
+
+
+@triton.jit
+def folded(values, COUNT: tl.constexpr, SHAPE: tl.constexpr):
+    """Sums of what a thread has read at once, so that it holds one number for them."""
+    sums = (tl.sum(_side_by_side(values[0], SHAPE), 2),)
+    for j in tl.static_range(1, COUNT):
+        sums = sums + (tl.sum(_side_by_side(values[j], SHAPE), 2),)
+    return sums
+
+
+@triton.jit
+def largest(f, SHAPE: tl.constexpr):
+    """Likewise the largest."""
+    return tl.max(_side_by_side(f, SHAPE), 2)
+
+
+@triton.jit
+def _side_by_side(values, SHAPE: tl.constexpr):
+    return tl.reshape(values, (1, SHAPE[1] // SHAPE[6], SHAPE[6]))
 
 
 @triton.jit
@@ -206,7 +253,7 @@ def totals(sums, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _plus(a, b, COUNT: tl.constexpr):
+def plus(a, b, COUNT: tl.constexpr):
     total = (a[0] + b[0],)
     for j in tl.static_range(1, COUNT):
         total = total + (a[j] + b[j],)
@@ -214,24 +261,27 @@ def _plus(a, b, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _moments(d, rate, ORDER: tl.constexpr):
+def moments(d, rate, ORDER: tl.constexpr):
+    """``e = 2^(d·rate)``, ``ed``, ... up to ``ed^ORDER``."""
     e = tl.exp2(d * rate)
     if ORDER == 1:
         return e, e * d
-    else:
+    elif ORDER == 2:
         return e, e * d, e * d * d
+    else:
+        return e, e * d, e * d * d, e * d * d * d
 
 
 @triton.jit
 def two_moments(row, rate, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """``Σe`` and ``Σed`` with ``e = 2^(d·rate)``."""
-    return _sums(row, rate, _moments, 2, 1, BACK, SHAPE)
+    return _sums(row, rate, moments, 2, 1, BACK, SHAPE)
 
 
 @triton.jit
-def label_too(sums, row, rate, SHAPE: tl.constexpr):
-    """The two moments of the pieces with the label, if it is apart."""
-    return _plus(sums, _moments(row[3], rate, 1), 2) if SHAPE[4] else sums
+def label_too(sums, row, rate, ORDER: tl.constexpr, SHAPE: tl.constexpr):
+    """The moments of the other classes and the label, if it is apart."""
+    return plus(sums, moments(row[3], rate, ORDER), ORDER + 1) if SHAPE[4] else sums
 
 
 @triton.jit
@@ -249,11 +299,12 @@ def exponential_anew(d, rate, SHAPE: tl.constexpr):
 @triton.jit
 def three_moments(row, rate, SHAPE: tl.constexpr):
     """``Σe``, ``Σed`` and ``Σed²``."""
-    return _sums(row, rate, _moments, 3, 2, False, SHAPE)
+    return _sums(row, rate, moments, 3, 2, True, SHAPE)
 
 
 @triton.jit
-def _moments_twice(d, rate, CHOICE: tl.constexpr):
+def moments_twice(d, rate, CHOICE: tl.constexpr):
+    """Three moments of a class at ``rate`` and at twice that."""
     e = tl.exp2(d * rate)
     return e, e * d, e * d * d, e * e, e * e * d, e * e * d * d
 
@@ -261,7 +312,7 @@ def _moments_twice(d, rate, CHOICE: tl.constexpr):
 @triton.jit
 def three_moments_twice(row, rate, SHAPE: tl.constexpr):
     """The three moments at ``rate`` and at twice that, from one exponential."""
-    sums = _sums(row, rate, _moments_twice, 6, None, True, SHAPE)
+    sums = _sums(row, rate, moments_twice, 6, None, True, SHAPE)
     return (sums[0], sums[1], sums[2]), (sums[3], sums[4], sums[5])
 
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, softplus
+from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, reciprocal, softplus
 from labelhedge.kernels._row import (
     again,
+    ahead,
     columns,
     exponential_anew,
     gap_of,
@@ -25,9 +26,8 @@ from labelhedge.kernels._row import (
     sum_of_gaps,
     sums_near_one,
     sums_of_terms,
-    two_moments,
 )
-from labelhedge.kernels._survey import first_moments, survey
+from labelhedge.kernels._survey import moments_at, survey
 from labelhedge.kernels._temperature import algorithm_1, exact, rate_of, strength
 
 TINY = tl.constexpr(1.1754943508222875e-38)
@@ -45,7 +45,7 @@ def _signed(amount, f):
 @triton.jit
 def _smooth_maximum(row, lam, rate, total, scale, count, LARGE: tl.constexpr, SHAPE: tl.constexpr):
     """``λ log mean exp(x/λ)``, and the mean of x for λ = ∞."""
-    smooth = lam * tl.log(total / count)
+    smooth = lam * tl.log(total * (1.0 / SHAPE[0]))
     if LARGE and tl.max(lam) > LARGE_LAMBDA:
         less_one, sum_d = sums_near_one(row, rate, SHAPE)
         less_one /= count
@@ -93,17 +93,18 @@ def visit(
         first_lam = tl.full([ROWS, 1], 1.0, tl.float32)
         if lam is not None:
             first_lam = per_row(lam, i)
-        if PIECES == 0 and SOLVE != "exact":
-            held, norm, top = survey(logits, start, y, rate_of(1.0 / unscale, first_lam), SHAPE)
+        if PIECES == 0 and (SOLVE != "exact" or OCTAVES == 1):
+            guessed_lam = per_row(lambda0, i) if SOLVE == "exact" else first_lam
+            held, norm, top = survey(logits, start, y, rate_of(1.0 / unscale, guessed_lam), SOLVE, SHAPE)
         else:
             held, norm, top = hold(logits, start, y, SHAPE)
 
         of_norm = 0.0  # 1/norm, but for a row of zeros, which keeps its zeros
         if NORMALIZE is not None:
             has_norm = norm > TINY * CLASSES
-            of_norm = tl.where(has_norm, 1.0 / tl.where(has_norm, norm, 1.0), 0.0)
+            of_norm = tl.where(has_norm, reciprocal(tl.where(has_norm, norm, 1.0)), 0.0)
             unscale *= tl.where(has_norm, norm * (1.0 / CLASSES), 1.0)
-        scale = 1.0 / unscale
+        scale = reciprocal(unscale)
         shift = per_row(margin, i) * unscale if margin is not None else tl.zeros([ROWS, 1], tl.float32)
         top = tl.maximum(top, f_y - shift)
         d_y = tl.where(top == f_y - shift, 0.0, top - f_y + shift)  # so that no rounding of f_y - shift goes into it
@@ -119,18 +120,16 @@ def visit(
             if SOLVE == "step":
                 lam_row = algorithm_1(row, scale, first_lam, lambda0_row, alpha_row, log_count, SHAPE)
             if SOLVE == "exact":
-                lam_row, total, weighted = exact(row, scale, lambda0_row, alpha_row, count, OCTAVES, SHAPE)
+                lam_row, total, weighted = exact(row, scale, lambda0_row, alpha_row, OCTAVES, SHAPE)
             excess = tl.where(lambda0_row == float("inf"), 0.0, lam_row - lambda0_row)
             penalty = 0.5 * alpha_row * excess * excess
         if lam_out is not None:
             tl.store(lam_out + i, lam_row)
 
         rate = rate_of(scale, lam_row)
-        if SOLVE == "given":
-            total, weighted = first_moments(row, rate, SHAPE)
-        elif SOLVE == "step":
-            total, weighted = two_moments(row, rate, True, SHAPE)
-        of_total = 1.0 / total
+        if SOLVE != "exact":
+            total, weighted = moments_at(row, rate, SOLVE, SHAPE)
+        of_total = reciprocal(total)
         p_y = tl.exp2(d_y * rate) * of_total
         params = _params(param0, param1, param2, param3, i)
         terms, psis, psi_d, sum_d = 0.0, 0.0, 0.0, 0.0
@@ -149,7 +148,7 @@ def visit(
         if weight is not None:
             share *= tl.load(weight + y).to(tl.float32)
         if denominator is not None:
-            share /= tl.load(denominator).to(tl.float32)
+            share *= reciprocal(tl.load(denominator).to(tl.float32))
         if value is not None:
             tl.store(value + i, tl.where(counts, loss, 0.0) * share)
 
@@ -171,8 +170,10 @@ def visit(
                 for j in tl.static_range(PIECES):
                     _write_gradient(held[j], columns(j, SHAPE), row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             else:
+                following = ahead(row, 0, SOLVE == "given", True, SHAPE)
                 for begin in range(0, CLASSES, BLOCK):
-                    f, column = again(row, begin, SOLVE != "step", SHAPE)
+                    raw, following = following, ahead(row, begin + BLOCK, SOLVE == "given", True, SHAPE)
+                    f, column = again(row, raw, begin, SOLVE == "given", SHAPE)
                     gap = gap_of(f, top, SHAPE)
                     _write_gradient(gap, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
             of_label = g_y * share

@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from labelhedge.kernels._row import INTERPRETED as _INTERPRETED
+from labelhedge.kernels._elementary import INTERPRETED as _INTERPRETED
 from labelhedge.kernels._visit import LARGE_LAMBDA
 from labelhedge.kernels._visit import count as _count
 from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
@@ -25,9 +25,7 @@ Grid: TypeAlias = tuple[int, int, int]
 INTERPRETED: bool = _INTERPRETED.value
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
-"""Classes of a row that a program can hold."""
-LONG_ROW_BLOCK = 4096
-"""Classes that it takes at a time of a row it cannot hold."""
+"""Classes of a row that a program can hold in its registers."""
 RESCALE_BLOCK, SUM_BLOCK = 8192, 4096
 """Numbers that a program takes at a time."""
 MOST_ROWS_AT_ONCE = 2**17
@@ -87,7 +85,10 @@ class Prepared:
         self._sizes = (rows, logits.stride(0) // align)
         self._scaling = (call.temperature, call.margin)
         self._lam = None if call.solve == "step" else call.lam
-        shape = (classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1")
+        shape = (
+            *(classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1"),
+            math.gcd(align, 16 // logits.element_size()),
+        )
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),
             *(formula.finish, formula.terms, formula.needs, call.normalize, call.solve, call.octaves),
@@ -190,23 +191,22 @@ class Layout:
 
 
 def layout(classes: int, itemsize: int, exact: bool) -> Layout:
-    """Chosen by times on an H200; those for rows that are read again were taken before their first pass did more.
-
-    ``itemsize`` is the bytes of a logit.
-    """
+    """Chosen by times on an H200. ``itemsize`` is the bytes of a logit."""
     block = max(triton.next_power_of_2(classes), 16)
     if classes <= 256:
         warps = 1 if exact else 2
         return Layout(block, 1, warps * max(1, 128 // block), warps, 64 if exact else 40)
     if classes <= 2048:
-        return Layout(block, 1, 1, max(1, block // 1024), 128)
-    if classes > LONGEST_ROW:
-        return Layout(LONG_ROW_BLOCK, 0, 1, 16, None)
-    if itemsize == 2 and classes > 20_480 and not exact:
-        return Layout(2048, 0, 1, 8, 64)
-    warps = 4 if classes <= 10_240 else 8 if classes <= 20_480 else 16  # up to 80 classes for a thread
-    block = 256 * min(warps, 8)
-    return Layout(block, triton.cdiv(classes, block), 1, warps, 128)
+        return Layout(block, 1, 1, max(1, block // 1024), 128 if exact else 96)
+    if classes <= 20_480 or (classes <= LONGEST_ROW and itemsize == 4 and not exact):
+        warps = 4 if classes <= 10_240 else 8 if classes <= 20_480 else 16  # up to 80 classes for a thread
+        block = 256 * min(warps, 8)
+        return Layout(block, triton.cdiv(classes, block), 1, warps, 128)
+    # so many programs run at a time that the second-level cache has room for their rows
+    warps = 4 if classes * itemsize <= 80_000 else 8 if classes * itemsize <= 160_000 else 16
+    if warps == 16 and exact:
+        return Layout(16_384 // itemsize, 0, 1, 8, 128)
+    return Layout(512 * warps, 0, 1, warps, 128)
 
 
 def rescale(gradient: Tensor, upstream: Tensor) -> None:

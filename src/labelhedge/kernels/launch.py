@@ -87,7 +87,7 @@ class Prepared:
         self._lam = None if call.solve == "step" else call.lam
         shape = (
             *(classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1"),
-            math.gcd(align, 16 // logits.element_size()),
+            math.gcd(align, 16 // logits.element_size(), max(1, how.block // (32 * how.warps))),
         )
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),

@@ -35,6 +35,7 @@ ROWS = (
 HEAD = (16_384, 2_048, 128_256)
 HARD = "ALDR-KL, exact, one class 0 to 20 ahead"
 """Logits like a trained network's. In some of the rows two values of λ compete, and the kernel takes more samples."""
+PLAIN, LIGER = "ALDR-KL, exact, plain formula", "Liger CE"
 QUANTILES = [0.2, 0.5, 0.8]
 Step = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,7 +46,7 @@ def liger() -> dict[str, Step]:
         from liger_kernel.transformers import LigerCrossEntropyLoss
     except ImportError:
         return {}
-    return {"Liger CE": LigerCrossEntropyLoss()}
+    return {LIGER: LigerCrossEntropyLoss()}
 
 
 def ours(rows: int, device: str) -> dict[str, Step]:
@@ -74,7 +75,7 @@ def rivals() -> dict[str, Step]:
     return {
         "torch CE eager": F.cross_entropy,
         "torch CE compiled": torch.compile(F.cross_entropy, dynamic=False),
-        "ALDR-KL, exact, plain formula": plain,
+        PLAIN: plain,
         **liger(),  # the last, since it leaves other logits behind
     }
 
@@ -160,7 +161,7 @@ def measure(spec: str, rate: float, device: str) -> dict[str, object]:
         used.grad = None
         allocated = memory(run, logits.nbytes)
         columns[name] = {"us": microseconds(run), "memory": allocated}
-        if name != "Liger CE":  # it waits for the device, which a graph cannot
+        if name not in (PLAIN, LIGER):  # they wait for the device, or copy to it, which a graph cannot
             columns[name]["graph us"] = microseconds(captured(run))
         used.grad = None
     torch.cuda.empty_cache()

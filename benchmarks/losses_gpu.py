@@ -169,7 +169,7 @@ def measure(spec: str, rate: float, device: str) -> dict[str, object]:
 
 
 def microseconds(run: Callable[[], None]) -> list[float]:
-    return [1e3 * t for t in do_bench(run, warmup=20, rep=120, quantiles=QUANTILES)]
+    return [1e3 * t for t in do_bench(run, warmup=20, rep=200, quantiles=QUANTILES)]
 
 
 def measure_head(device: str) -> dict[str, object]:

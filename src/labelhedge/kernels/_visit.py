@@ -68,8 +68,9 @@ def visit(
 
     Pointers: ``logits``, ``target``; ``weight`` (K,), ``denominator`` (one number) and ``upstream`` (one, or one per
     row), or None; the outputs, each of which may be None. The hyperparameters are numbers or pointers to one per row.
-    SOLVE says where λ comes from: "given" as ``lam``, a "step" of Algorithm 1 from ``lam``, or "exact". The distance of
-    rows comes divided by ALIGN, so that the compiler knows how wide it may read.
+    SOLVE says where λ comes from: "given" as ``lam``, a "step" of Algorithm 1 from ``lam`` (no step for a row that is
+    to be ignored), or "exact". The distance of rows comes divided by ALIGN, so that the compiler knows how wide it may
+    read.
     """
     CLASSES: tl.constexpr = SHAPE[0]
     BLOCK: tl.constexpr = SHAPE[1]
@@ -124,7 +125,7 @@ def visit(
             excess = tl.where(lambda0_row == float("inf"), 0.0, lam_row - lambda0_row)
             penalty = 0.5 * alpha_row * excess * excess
         if lam_out is not None:
-            tl.store(lam_out + i, lam_row)
+            tl.store(lam_out + i, tl.where(counts, lam_row, first_lam) if SOLVE == "step" else lam_row)
 
         rate = rate_of(scale, lam_row)
         if SOLVE != "exact":
@@ -152,7 +153,7 @@ def visit(
         if value is not None:
             tl.store(value + i, tl.where(counts, loss, 0.0) * share)
 
-        if gradient is not None:
+        if gradient is not None or gist is not None:
             if upstream is not None:
                 share *= tl.load(upstream + i * upstream_stride).to(tl.float32)
             share = tl.where(counts, share, 0.0) * scale
@@ -164,6 +165,17 @@ def visit(
             along = on_p * weighted * of_total + on_psi * psi_d + everywhere * sum_d + on_label * d_y
             along = (g_y * shift - along) * of_norm * share
             on_e = on_p * share * of_total
+            of_label = g_y * share
+            if NORMALIZE is not None:
+                of_label -= tl.where(f_y == 0.0, 0.0, _signed(along, f_y))
+            of_label *= slope_y
+            if gist is not None:
+                tl.store(gist + i, top)
+                tl.store(gist + gist_stride + i, rate)
+                tl.store(gist + 2 * gist_stride + i, on_e)
+                tl.store(gist + 3 * gist_stride + i, along)
+                tl.store(gist + 4 * gist_stride + i, of_label)
+        if gradient is not None:
             out = gradient + i.to(tl.int64) * CLASSES
             given = (rate, of_total, scale, params, share, on_e, on_psi, everywhere, along, out)
             if PIECES > 0:
@@ -176,18 +188,8 @@ def visit(
                     f, column = again(row, raw, begin, SOLVE == "given", SHAPE)
                     gap = gap_of(f, top, SHAPE)
                     _write_gradient(gap, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
-            of_label = g_y * share
-            if NORMALIZE is not None:
-                of_label -= tl.where(f_y == 0.0, 0.0, _signed(along, f_y))
-            of_label *= slope_y
             tl.debug_barrier()  # the label's comes after
             tl.store(out + y, of_label)
-            if gist is not None:
-                tl.store(gist + i, top)
-                tl.store(gist + gist_stride + i, rate)
-                tl.store(gist + 2 * gist_stride + i, on_e)
-                tl.store(gist + 3 * gist_stride + i, along)
-                tl.store(gist + 4 * gist_stride + i, of_label)
 
 
 @triton.jit

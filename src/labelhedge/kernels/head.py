@@ -1,8 +1,8 @@
 """A linear layer and a loss on its outputs, which never exist as a whole.
 
-First some rows at a time, with all their classes: the loss needs whole rows, and so does the gradient of the hidden
-units. Then some classes at a time, with all rows: the gradient of the weights. So each gradient is the result of one
-matrix product and rounded once, at the price of computing the logits a second time.
+First some rows at a time, with all their classes, which the loss needs. Then some classes at a time, with all rows: the
+gradients. So the gradient of each weight is the result of one matrix product, that of the hidden units is summed in
+float32, and each is rounded once, at the price of computing the logits a second time.
 """
 
 from __future__ import annotations
@@ -34,37 +34,44 @@ def visit_head(
     upstream: Tensor | None = None,
 ) -> None:
     """Write value and λ of each row of ``hidden`` ``(N, H)`` and the gradients wanted into the tensors given."""
-    wants_classes = weight_gradient is not None or bias_gradient is not None
-    wants_gradient = wants_classes or hidden_gradient is not None
-    gist = torch.empty(5, len(hidden), device=hidden.device) if wants_classes else None
+    wants_gradient = any(wanted is not None for wanted in (hidden_gradient, weight_gradient, bias_gradient))
+    gist = torch.empty(5, len(hidden), device=hidden.device) if wants_gradient else None
     for rows in _parts(len(hidden), len(weight)):
-        logits = _linear(hidden[rows], weight, bias)
         visit(
             call.of_rows(rows),
-            logits,
+            _linear(hidden[rows], weight, bias),
             value=None if value is None else value[rows],
             lam=None if lam is None else lam[rows],
-            gradient=logits if wants_gradient else None,
             gist=None if gist is None else gist[:, rows],
             upstream=upstream if upstream is None or upstream.numel() == 1 else upstream[rows],
         )
-        if hidden_gradient is not None:
-            torch.mm(logits, weight, out=hidden_gradient[rows])
-        del logits
     if gist is None:
         return
+    hidden_total = None if hidden_gradient is None else torch.zeros_like(hidden, dtype=torch.float32)
     for classes in _parts(len(weight), len(hidden)):
         logits = _linear(hidden, weight[classes], None if bias is None else bias[classes])
         gradient_of_classes(call, logits, gist, classes.start)
+        if hidden_total is not None:
+            _add_product(hidden_total, logits, weight[classes])
         if weight_gradient is not None:
             torch.mm(logits.T, hidden, out=weight_gradient[classes])
         if bias_gradient is not None:
             bias_gradient[classes] = logits.sum(0, dtype=torch.float32)
         del logits
+    if hidden_gradient is not None and hidden_total is not None:
+        hidden_gradient.copy_(hidden_total)
 
 
 def _linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return hidden @ weight.T if bias is None else torch.addmm(bias, hidden, weight.T)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add ``a @ b`` to a float32 ``total``, without rounding it first."""
+    if a.is_cuda and a.dtype != torch.float32:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(a.float(), b.float())
 
 
 def _parts(size: int, other: int) -> list[slice]:

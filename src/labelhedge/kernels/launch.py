@@ -26,7 +26,7 @@ INTERPRETED: bool = _INTERPRETED.value
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
 """Classes of a row that a program can hold in its registers."""
-RESCALE_BLOCK, SUM_BLOCK = 8192, 4096
+RESCALE_BLOCK, SUM_BLOCK = 8192, 16_384
 """Numbers that a program takes at a time."""
 MOST_ROWS_AT_ONCE = 2**17
 """Up to so many, a single program is quicker than a reduction by torch."""
@@ -160,7 +160,7 @@ class _Remembered:
 def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) -> None:
     """Turn the logits of the classes from ``first`` on, ``(N, width)``, into their gradient, in place."""
     rows, width = logits.shape
-    block = 1024
+    block = 2048
     if rows:
         with torch.cuda.device(logits.get_device()):
             _gradient_of_classes[(rows, triton.cdiv(width, block))](

@@ -184,7 +184,7 @@ class ALDRKLLoss(PerSampleLoss):
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         loss, lam, batch = self._loss(logits, target, self._stored(index, target))
         if index is not None and self.training and torch.is_grad_enabled():
-            self._store(index, lam, batch.counted())
+            self._store(index, lam, None if batch.fused else batch.counted())  # the kernels know what to ignore
         return loss
 
     def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Batch]:

@@ -39,7 +39,7 @@ class StackedMLP:
     on a CPU. The way back is written out by hand: no graph, and few operations.
 
     Args:
-        sizes: Features, units of the hidden layers (one at least), classes.
+        sizes: Features, units of the hidden layers, classes.
         seeds: One per group. Its members start from the same Xavier-normal weights and zero biases, which depend on the
             seed alone.
         members: Networks per group.
@@ -81,6 +81,8 @@ class StackedMLP:
         first, *others = self.weights if weights is None else weights
         hidden = self._activations(inputs.shape[1])
         net = torch.bmm(first.view(self.groups, -1, first.shape[-1]), inputs.mT).view(len(first), first.shape[1], -1)
+        if not others and self.classes_last:
+            return net.mT.contiguous()
         for units, weight in zip(hidden, others, strict=True):
             _tanh(net, out=units[:, : net.shape[1]])
             last = weight is others[-1]
@@ -105,7 +107,7 @@ class StackedMLP:
             torch.ops.aten.tanh_backward.grad_input(before, units[:, :width], grad_input=before)
             learn(layer, slope, units.mT)
             slope = before
-        learn(0, slope.view(self.groups, -1, slope.shape[-1]), inputs)
+        learn(0, slope.reshape(self.groups, -1, slope.shape[-1]), inputs)
 
     def _activations(self, batch: int) -> list[Tensor]:
         """Buffers ``(M, units, B)`` for the hidden layers, with the row of ones for the bias."""

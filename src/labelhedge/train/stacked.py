@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelhedge.train._plan import trials_at_once
-from labelhedge.train._stack import Stack
+from labelhedge.train._validated import ValidatedStack
 
 Advance = Callable[[int], None]
 """Told how many network-epochs have been trained since the last call."""
@@ -131,7 +131,7 @@ def train(
     part = trials_at_once(task, len(folds), len(trials), loss, recipe, memory, device, dtype)
     outcomes = []
     for start in range(0, len(trials), part):
-        stack = Stack(task, folds, trials[start : start + part], loss, recipe, options or {}, device, dtype)
+        stack = ValidatedStack(task, folds, trials[start : start + part], loss, recipe, options or {}, device, dtype)
         outcomes.append(Outcome(**stack.train(advance)))
     joined = {f.name: np.concatenate([getattr(o, f.name) for o in outcomes], axis=1) for f in fields(Outcome)}
     return Outcome(**joined)

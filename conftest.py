@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,15 @@ if not torch.cuda.is_available():
 
 import labelhedge as lh
 
-collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["src/labelhedge/kernels/*"]
+NEEDS = {
+    "triton": ["src/labelhedge/kernels/*"],
+    "transformers": ["src/labelhedge/integrations/transformers.py", "tests/integrations/*"],
+    "lightning": ["src/labelhedge/integrations/lightning.py", "tests/integrations/*"],
+}
+"""Files that only those can import who have the package."""
+collect_ignore_glob = [
+    path for package, paths in NEEDS.items() if not importlib.util.find_spec(package) for path in paths
+]
 
 REAL_DATA = Path(__file__).parent.parent / "shared" / "data"
 """Real files, where somebody has put them beside the checkout; tests make do with small ones of the same format."""
@@ -33,7 +42,7 @@ def real_file(name):
 
 @pytest.fixture(autouse=True)
 def _names_for_doctests(doctest_namespace):
-    doctest_namespace |= {"torch": torch, "math": math, "lh": lh}
+    doctest_namespace |= {"torch": torch, "math": math, "np": np, "lh": lh}
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,6 +1,8 @@
 """Train classifiers on labels that are partly wrong."""
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from labelhedge import data, functional, losses, noise, results
 from labelhedge.losses import (
@@ -34,6 +36,16 @@ try:
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "unknown"
 
+_LAZY = ("audit",)
+"""Rooms that need more than torch and numpy, and are imported when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"labelhedge.{name}")
+    raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
+
+
 __all__ = [
     "AGCELoss",
     "ALDRKLLoss",
@@ -58,6 +70,7 @@ __all__ = [
     "TGCELoss",
     "TopKSVMLoss",
     "WWLoss",
+    "audit",
     "data",
     "functional",
     "losses",

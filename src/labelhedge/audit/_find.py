@@ -1,0 +1,165 @@
+"""From features and labels to an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from labelhedge._optional import optional
+from labelhedge.audit._audit import Audit
+from labelhedge.audit._features import encode
+from labelhedge.audit._noise_model import Likely, likeliest, posterior
+from labelhedge.train.crossfit import CrossFit, Data, Family, Setting, ranked, shortlist, stratified
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[int, int], None]
+"""Told how many network-epochs are trained, and of how many."""
+HIDDEN = (128,)
+FAMILIES = tuple(
+    Family(loss, hidden, params)
+    for loss, params in (("ce", {}), ("sce", {"alpha": 0.5}), ("gce", {"q": 0.7}), ("js", {"pi1": 0.5}))
+    for hidden in ((), HIDDEN)
+)
+LRS = (0.3, 0.1, 0.03)
+FOLDS = 5
+SETTINGS = 6
+"""Settings whose predictions are averaged."""
+WITHIN = 0.03
+"""How much less of the labels than the best they may predict."""
+SAMPLE = 4000
+"""Rows, at most, on which settings are compared."""
+
+
+def epochs_for(rows: int) -> int:
+    """Long enough for few rows, short enough for many."""
+    return int(np.clip(400_000 // rows, 3, 60))
+
+
+def repeats_for(rows: int) -> int:
+    return 3 if rows < 3000 else 2 if rows < 12_000 else 1
+
+
+def find(
+    features: pd.DataFrame | ArrayLike,
+    labels: ArrayLike,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda done, total: None,
+) -> Audit:
+    """Find the labels that are probably wrong.
+
+    Args:
+        features: ``(n, d)``, a DataFrame (numbers, categories, booleans, dates; see :func:`encode`) or numbers.
+        labels: ``(n,)``, of any type that can be sorted. Every class needs two rows at least.
+        seed: the same seed gives the same suspects.
+        device: where to train.
+        progress: told how far training is.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> features, labels = load_iris(return_X_y=True, as_frame=True)
+        >>> labels[0] = 2
+        >>> lh.audit.find(features, labels).suspects().head(1)[["row", "given", "suggested"]]
+           row given suggested
+        0    0     2         0
+    """
+    pandas = optional("pandas", "audit")
+    frame = features if isinstance(features, pandas.DataFrame) else pandas.DataFrame(np.asarray(features))
+    classes, given = _classes(labels, len(frame))
+    data = Data(encode(frame).matrix, given, len(classes))
+    likely, settings = _predictions(data, seed, device, progress)
+    probability, confusion = posterior(likely, len(classes))
+    other = 1 + probability[:, 1:].argmax(1)
+    suggested = likely.classes[np.arange(len(given)), other]
+    return Audit(tuple(classes.tolist()), given, suggested, 1 - probability[:, 0], confusion, tuple(settings))
+
+
+def _classes(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different labels, and the position of each row's among them."""
+    series = optional("pandas", "audit").Series(labels)
+    if len(series) != rows:
+        raise ValueError(f"labels must be one for each of the {rows:,} rows of features, got {len(series):,}")
+    if series.isna().any():
+        raise ValueError(f"labels must not be missing, got {int(series.isna().sum()):,} that are")
+    classes, given, counts = np.unique(series.to_numpy(), return_inverse=True, return_counts=True)
+    if len(classes) < 2 or counts.min() < 2:
+        rarest = classes.tolist()[counts.argmin()]
+        rare = f"{rarest!r} with one row" if len(classes) > 1 else f"{rarest!r} alone"
+        raise ValueError(f"labels must be of two classes or more with two rows or more each, got {rare}")
+    return classes, given.astype(np.int64)
+
+
+def _predictions(data: Data, seed: int, device: torch.device | str, progress: Progress) -> tuple[Likely, list[Setting]]:
+    """The classes that each row may be of, by networks that have not seen the row, and which settings they had."""
+    rows = len(data.labels)
+    folds = min(FOLDS, rows)
+    sample = data
+    if rows > SAMPLE:  # of every class the same share
+        parts = -(-rows // SAMPLE)
+        sample = data.some(np.flatnonzero(stratified(data.labels, parts, seed).fold == 0))
+    to_choose = len(FAMILIES) * len(LRS) * folds * epochs_for(len(sample.labels))
+    to_fit = SETTINGS * folds * repeats_for(rows) * epochs_for(rows)
+    count = _Count(to_choose + to_fit, progress)
+    settings = ranked(
+        sample,
+        FAMILIES,
+        LRS,
+        folds=folds,
+        epochs=epochs_for(len(sample.labels)),
+        seed=seed,
+        device=device,
+        advance=count,
+    )
+    chosen = shortlist(settings, SETTINGS, WITHIN)
+    splits = [stratified(data.labels, folds, seed + 1 + repeat) for repeat in range(repeats_for(rows))]
+    networks = [
+        CrossFit(data, splits, s.family, [s.lr], epochs=epochs_for(rows), device=device, advance=count) for s in chosen
+    ]
+    count.finish()
+    chosen = [replace(s, accuracy=fit.accuracy(data.labels)[0]) for s, fit in zip(chosen, networks, strict=True)]
+    best = max(s.accuracy for s in chosen)
+    good = [number for number, s in enumerate(chosen) if s.accuracy >= best - WITHIN]
+    return _average([networks[number] for number in good], data), [chosen[number] for number in good]
+
+
+class _Count:
+    """Adds up what has been trained."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def __call__(self, networks: int) -> None:
+        self._done += networks
+        self._progress(min(self._done, self._total), self._total)
+
+    def finish(self) -> None:
+        self._progress(self._total, self._total)
+
+
+def _average(networks: Sequence[CrossFit], data: Data) -> Likely:
+    """The mean of the networks' probabilities for each row."""
+    probability = torch.zeros(len(data.labels), data.classes)
+    times = torch.zeros(len(data.labels))
+    for rows, block in _blocks(networks):
+        probability.index_add_(0, rows, block)
+        times.index_add_(0, rows, torch.ones(len(rows)))
+    probability /= times[:, None]
+    return likeliest(probability.numpy(), data.labels)
+
+
+def _blocks(networks: Sequence[CrossFit]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows, and the mean of the networks' probabilities for them, some at a time."""
+    step = min(fit.rows_at_once for fit in networks)
+    for start in range(0, networks[0].rows.shape[1], step):
+        block = slice(start, start + step)
+        probability = torch.stack([fit.out_of_sample(block)[:, 0].softmax(-1) for fit in networks]).mean(0).cpu()
+        yield networks[0].rows[:, block].reshape(-1), probability.flatten(0, 1)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "_svg": {"_optional"},
     "audit": {"audit", "train", "_optional"},
     "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
-    "cli": {"bench", "cli", "data", "losses", "noise", "figures", "report", "results", "theory", "_optional"},
+    "cli": {"audit", "bench", "cli", "data", "losses", "noise", "figures", "report", "results", "theory", "_optional"},
     "data": {"data", "_optional", "_random"},
     "figures": {"bench", "data", "figures", "losses", "noise", "train", "_optional", "_svg"},
     "functional": {"losses"},

@@ -74,8 +74,20 @@ def find(
     """
     pandas = optional("pandas", "audit")
     frame = features if isinstance(features, pandas.DataFrame) else pandas.DataFrame(np.asarray(features))
-    classes, given = _classes(labels, len(frame))
-    data = Data(encode(frame).matrix, given, len(classes))
+    return find_encoded(encode(frame).matrix, labels, seed=seed, device=device, progress=progress)
+
+
+def find_encoded(
+    matrix: NDArray[np.float32],
+    labels: ArrayLike,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda done, total: None,
+) -> Audit:
+    """Find the labels that are probably wrong, where the features are already a matrix (see :func:`encode`)."""
+    classes, given = _classes(labels, len(matrix))
+    data = Data(matrix, given, len(classes))
     likely, settings = _predictions(data, seed, device, progress)
     probability, confusion = posterior(likely, len(classes))
     other = 1 + probability[:, 1:].argmax(1)
@@ -142,7 +154,8 @@ class _Count:
         self._progress(min(self._done, self._total), self._total)
 
     def finish(self) -> None:
-        self._progress(self._total, self._total)
+        if self._done < self._total:
+            self._progress(self._total, self._total)
 
 
 def _average(networks: Sequence[CrossFit], data: Data) -> Likely:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from labelhedge import losses
@@ -17,6 +16,7 @@ from labelhedge.bench.local import work_off
 from labelhedge.bench.protocol import PRESETS, entry, setting
 from labelhedge.bench.run import Machine, device_name
 from labelhedge.cli.data import Root
+from labelhedge.cli.device import chosen_device
 from labelhedge.cli.report import report
 from labelhedge.cli.terminal import cores, parse_bytes, print_json, progress
 from labelhedge.data import info, load
@@ -70,7 +70,7 @@ def bench(
     if as_json:
         print_json([_as_dict(job, missing(job, store) is None) for job in wanted])
         return
-    place = _device(device)
+    place = chosen_device(device)
     machine = Machine(place, data=None if root is None else str(root))
     limit = None if memory is None else parse_bytes(memory)
     _run(wanted, store, machine, workers or (cores() if place == "cpu" else 1), limit)
@@ -148,20 +148,6 @@ def _refuse_images(datasets: Iterable[str]) -> None:
             f"the benchmark trains perceptrons on tables, and these are images: {', '.join(images)}; "
             "use --preset paper-tabular, or name tables with --dataset"
         )
-
-
-def _device(name: str | None) -> str:
-    if name is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {name!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is cuda, but torch finds no GPU")
-    return name
 
 
 def _share(memory: int, workers: int, least: int, machine: Machine) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, JustifyMethod
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -33,7 +34,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
         justify: JustifyMethod = "right" if column in numbers else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column in (columns[0], *numbers))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # a cell is never markup
     console.print(table)
 
 

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "src" / "labelhedge"
 MAY_IMPORT = {
     "__init__": {"data", "functional", "losses", "noise", "results"},
     "__main__": {"cli"},
+    "_ensemble": set(),
     "_optional": set(),
     "_random": set(),
     "_svg": {"_optional"},
@@ -25,6 +26,7 @@ MAY_IMPORT = {
     "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
     "cli": {"audit", "bench", "cli", "data", "losses", "noise", "figures", "report", "results", "theory", "_optional"},
     "data": {"data", "_optional", "_random"},
+    "estimator": {"audit", "functional", "losses", "train", "_ensemble", "_optional"},
     "figures": {"bench", "data", "figures", "losses", "noise", "train", "_optional", "_svg"},
     "functional": {"losses"},
     "integrations": {"losses", "_optional"},

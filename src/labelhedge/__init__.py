@@ -43,6 +43,8 @@ _LAZY = ("audit",)
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"labelhedge.{name}")
+    if name == "LabelHedgeClassifier":  # not in __all__: it takes scikit-learn to have it
+        return importlib.import_module("labelhedge.estimator").LabelHedgeClassifier
     raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
 
 

@@ -22,6 +22,8 @@ from labelhedge.train.stacked import Recipe, Trial
 Advance = Callable[[int], None]
 """Told how many network-epochs have been trained since the last call."""
 WEIGHT_DECAY = 5e-4
+LOOKS = 20
+"""How often networks that may stop early are looked at."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class CrossFit:
         epochs: How long to train.
         device: Where.
         advance: Called as training goes on.
+        early_stopping: Whether to keep the networks of each learning rate as they were after the epoch in which they
+            predicted most labels.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class CrossFit:
         epochs: int,
         device: torch.device | str = "cpu",
         advance: Advance = lambda count: None,
+        early_stopping: bool = False,
     ) -> None:
         folds = [(split, split.fold == fold) for split in splits for fold in range(split.folds)]
         learned = [np.flatnonzero(~outside) for _, outside in folds]
@@ -123,15 +128,27 @@ class CrossFit:
             seeds,
             [Trial(lr, WEIGHT_DECAY, family.params) for lr in lrs],
             family.loss,
-            Recipe(family.hidden, epochs=epochs, decay_after=(epochs * 6 // 10, epochs * 17 // 20)),
+            Recipe(
+                family.hidden,
+                epochs=epochs,
+                decay_after=(epochs * 6 // 10, epochs * 17 // 20),
+                review_after=tuple(epochs * tenths // 10 for tenths in range(5, 10)),
+            ),
             {},
             torch.device(device),
             torch.float32,
             data.weight,
         )
+        self.epochs = [epochs] * len(lrs)
+        """After how many epochs the networks of each learning rate are those that are kept."""
+        best = _Best(self, data) if early_stopping else None
         with one_thread():
-            for _epoch in self._stack.epochs():
+            for epoch in self._stack.epochs():
                 advance(self._stack.networks)
+                if best is not None and (epochs - epoch - 1) % (1 + epochs // LOOKS) == 0:
+                    best.look(epoch)
+            if best is not None:
+                best.restore()
 
     def out_of_sample(self, columns: slice) -> Tensor:
         """Logits ``(folds, lrs, B, K)`` for some columns of :attr:`rows`."""
@@ -147,14 +164,46 @@ class CrossFit:
         step = self.rows_at_once
         return (slice(start, start + step) for start in range(0, self.rows.shape[1], step))
 
-    def accuracy(self, labels: NDArray[np.int64]) -> list[float]:
-        """The share of labels that the networks of each learning rate have predicted."""
+    def accuracy(self, labels: NDArray[np.int64], weight: NDArray[np.float32] | None = None) -> list[float]:
+        """The share of labels, or of their ``weight``, that the networks of each learning rate have predicted."""
         target = torch.from_numpy(labels)
+        counts = torch.ones(len(labels)) if weight is None else torch.from_numpy(weight)
         right = torch.zeros(self._stack.shape[1])
         for block in self.blocks():
+            rows = self.rows[:, block]
             predicted = self.out_of_sample(block).argmax(-1).cpu()
-            right += (predicted == target[self.rows[:, block]].unsqueeze(1)).sum((0, 2))
-        return (right / self.rows.numel()).tolist()
+            right += ((predicted == target[rows].unsqueeze(1)) * counts[rows].unsqueeze(1)).sum((0, 2))
+        return (right / counts[self.rows].sum()).tolist()
+
+    def layers(self, lr: int) -> tuple[NDArray[np.float32], ...]:
+        """The weights ``(folds, out, in + 1)`` of the networks with the learning rate number ``lr``, the bias last."""
+        network = self._stack.network
+        return tuple(
+            weight.view(*self._stack.shape, *weight.shape[1:])[:, lr, :, : inputs + 1].float().cpu().numpy().copy()
+            for inputs, weight in zip(network.sizes, network.weights, strict=False)
+        )
+
+
+class _Best:
+    """The weights of the epoch in which the networks of each learning rate predicted most labels."""
+
+    def __init__(self, networks: CrossFit, data: Data) -> None:
+        self._networks, self._data = networks, data
+        self._weights = networks._stack.network.weights
+        self._kept = [weight.clone() for weight in self._weights]
+        self._accuracy = [-1.0] * networks._stack.shape[1]
+
+    def look(self, epoch: int) -> None:
+        accuracies = self._networks.accuracy(self._data.labels, self._data.weight)
+        for lr, accuracy in enumerate(accuracies):
+            if accuracy >= self._accuracy[lr]:
+                self._accuracy[lr], self._networks.epochs[lr] = accuracy, epoch + 1
+                for kept, weight in zip(self._kept, self._weights, strict=True):
+                    kept[lr :: len(accuracies)] = weight[lr :: len(accuracies)]
+
+    def restore(self) -> None:
+        for kept, weight in zip(self._kept, self._weights, strict=True):
+            weight.copy_(kept)
 
 
 def ranked(
@@ -167,13 +216,23 @@ def ranked(
     seed: int,
     device: torch.device | str = "cpu",
     advance: Advance = lambda count: None,
+    early_stopping: bool = False,
 ) -> list[Setting]:
     """Every family with every learning rate, that which predicts most labels first."""
     split = stratified(data.labels, folds, seed)
     settings = []
     for family in families:
-        networks = CrossFit(data, [split], family, lrs, epochs=epochs, device=device, advance=advance)
-        accuracies = networks.accuracy(data.labels)
+        networks = CrossFit(
+            data,
+            [split],
+            family,
+            lrs,
+            epochs=epochs,
+            device=device,
+            advance=advance,
+            early_stopping=early_stopping,
+        )
+        accuracies = networks.accuracy(data.labels, data.weight)
         settings += [Setting(family, lr, accuracy) for lr, accuracy in zip(lrs, accuracies, strict=True)]
     return sorted(settings, key=lambda setting: -setting.accuracy)
 

@@ -17,7 +17,20 @@ from labelhedge._ensemble import Member, Numbers, calibrated
 from labelhedge._optional import optional
 from labelhedge.audit._noise_model import likeliest, posterior
 from labelhedge.functional import aldr_lambda
-from labelhedge.train.crossfit import CrossFit, Data, Family, Setting, Split, ranked, shortlist, stratified
+from labelhedge.train.crossfit import (
+    FOLDS,
+    SAMPLE,
+    SETTINGS,
+    WITHIN,
+    CrossFit,
+    Data,
+    Family,
+    Setting,
+    Split,
+    ranked,
+    shortlist,
+    stratified,
+)
 
 base = optional("sklearn.base", "estimator")
 class_weights = optional("sklearn.utils.class_weight", "estimator")
@@ -29,13 +42,6 @@ check_random_state = optional("sklearn.utils", "estimator").check_random_state
 AUTO = (("gce", {"q": 0.7}), ("js", {"pi1": 0.5}), ("aldr-kl", {"lambda0": 1.0}))
 """What ``loss="auto"`` chooses from."""
 LRS = (0.3, 0.1)
-FOLDS = 5
-SETTINGS = 6
-"""Settings whose predictions are averaged, at most."""
-WITHIN = 0.03
-"""How much less of the labels than the best they may predict."""
-SAMPLE = 4000
-"""Rows, at most, on which settings are compared."""
 
 
 def epochs_for(rows: int) -> int:
@@ -188,8 +194,7 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         lrs = list(LRS) if self.lr == "auto" else [self.lr]
         if len(data.labels) <= SAMPLE:
             return [(family, lrs) for family in families]
-        parts = -(-len(data.labels) // SAMPLE)
-        sample = data.some(np.flatnonzero(stratified(data.labels, parts, seed).fold == 0))  # its share of every class
+        sample = data.sample(SAMPLE, seed)
         common = {"folds": FOLDS, "epochs": self._epochs(sample), "seed": seed, "device": self.device}
         common["early_stopping"] = self.early_stopping
         compared = self._parallel(parallel.delayed(ranked)(sample, [family], lrs, **common) for family in families)

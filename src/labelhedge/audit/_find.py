@@ -15,7 +15,19 @@ from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import encode
 from labelhedge.audit._noise_model import Likely, likeliest, posterior
-from labelhedge.train.crossfit import CrossFit, Data, Family, Setting, ranked, shortlist, stratified
+from labelhedge.train.crossfit import (
+    FOLDS,
+    SAMPLE,
+    SETTINGS,
+    WITHIN,
+    CrossFit,
+    Data,
+    Family,
+    Setting,
+    ranked,
+    shortlist,
+    stratified,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,13 +41,6 @@ FAMILIES = tuple(
     for hidden in ((), HIDDEN)
 )
 LRS = (0.3, 0.1, 0.03)
-FOLDS = 5
-SETTINGS = 6
-"""Settings whose predictions are averaged."""
-WITHIN = 0.03
-"""How much less of the labels than the best they may predict."""
-SAMPLE = 4000
-"""Rows, at most, on which settings are compared."""
 
 
 def epochs_for(rows: int) -> int:
@@ -114,10 +119,7 @@ def _predictions(data: Data, seed: int, device: torch.device | str, progress: Pr
     """The classes that each row may be of, by networks that have not seen the row, and which settings they had."""
     rows = len(data.labels)
     folds = min(FOLDS, rows)
-    sample = data
-    if rows > SAMPLE:  # of every class the same share
-        parts = -(-rows // SAMPLE)
-        sample = data.some(np.flatnonzero(stratified(data.labels, parts, seed).fold == 0))
+    sample = data.sample(SAMPLE, seed)
     to_choose = len(FAMILIES) * len(LRS) * folds * epochs_for(len(sample.labels))
     to_fit = SETTINGS * folds * repeats_for(rows) * epochs_for(rows)
     count = _Count(to_choose + to_fit, progress)

@@ -21,6 +21,13 @@ from labelhedge.train.stacked import Recipe, Trial
 
 Advance = Callable[[int], None]
 """Told how many network-epochs have been trained since the last call."""
+FOLDS = 5
+SETTINGS = 6
+"""Settings whose predictions are averaged, at most."""
+WITHIN = 0.03
+"""How much less of the labels than the best they may predict."""
+SAMPLE = 4000
+"""Rows, at most, on which settings are compared."""
 WEIGHT_DECAY = 5e-4
 LOOKS = 20
 """How often networks that may stop early are looked at."""
@@ -62,6 +69,11 @@ class Data:
         """Some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Data(self.inputs[rows], self.labels[rows], self.classes, weight)
+
+    def sample(self, most: int, seed: int) -> Data:
+        """All rows, or if they are more than ``most``, some with the same share of every class."""
+        parts = -(-len(self.labels) // most)
+        return self if parts == 1 else self.some(np.flatnonzero(stratified(self.labels, parts, seed).fold == 0))
 
 
 @dataclass(frozen=True)

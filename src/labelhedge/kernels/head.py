@@ -14,8 +14,10 @@ from torch import Tensor
 
 from labelhedge.kernels.launch import Call, gradient_of_classes, visit
 
-PARTS = 16
-"""Into how many parts rows and classes are divided: a 16th of the logits is there at a time."""
+ROWS_AT_A_TIME = 3 / 32
+"""Which part of the rows has its logits there at a time; chosen, like the next, by times on an H200."""
+CLASSES_AT_A_TIME = 1 / 16
+"""Which part of the classes; a little less, for then the float32 sum is there too."""
 SMALL = 2**24
 """Logits that are few enough to be there at once."""
 
@@ -36,7 +38,7 @@ def visit_head(
     """Write value and λ of each row of ``hidden`` ``(N, H)`` and the gradients wanted into the tensors given."""
     wants_gradient = any(wanted is not None for wanted in (hidden_gradient, weight_gradient, bias_gradient))
     gist = torch.empty(5, len(hidden), device=hidden.device) if wants_gradient else None
-    for rows in _parts(len(hidden), len(weight)):
+    for rows in _parts(len(hidden), len(weight), ROWS_AT_A_TIME):
         visit(
             call.of_rows(rows),
             _linear(hidden[rows], weight, bias),
@@ -48,7 +50,7 @@ def visit_head(
     if gist is None:
         return
     hidden_total = None if hidden_gradient is None else torch.zeros_like(hidden, dtype=torch.float32)
-    for classes in _parts(len(weight), len(hidden)):
+    for classes in _parts(len(weight), len(hidden), CLASSES_AT_A_TIME):
         logits = _linear(hidden, weight[classes], None if bias is None else bias[classes])
         gradient_of_classes(call, logits, gist, classes.start)
         if hidden_total is not None:
@@ -74,8 +76,9 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.float(), b.float())
 
 
-def _parts(size: int, other: int) -> list[slice]:
+def _parts(size: int, other: int, at_a_time: float) -> list[slice]:
     """``size`` rows or classes in parts of a multiple of 64; there are ``other`` of the other."""
-    parts = PARTS if size * other > SMALL else 1
-    step = max(64 * math.ceil(size / parts / 64), 1)
+    if size * other <= SMALL:
+        at_a_time = 1.0
+    step = max(64 * math.ceil(size * at_a_time / 64), 1)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]

@@ -71,12 +71,13 @@ class Prepared:
     """A call on logits of one shape and type, examined once for many batches.
 
     The target, what the loss is divided by and, for Algorithm 1, the λ to start from come with each batch.
+    ``gradient`` says whether most visits are to write one: they are laid out for it.
     """
 
-    def __init__(self, call: Call, logits: Tensor) -> None:
+    def __init__(self, call: Call, logits: Tensor, *, gradient: bool = True) -> None:
         rows, classes = logits.shape
         formula = FORMULAS[call.formula]
-        how = layout(classes, logits.element_size(), call.solve == "exact")
+        how = layout(classes, logits.element_size(), call.solve == "exact", gradient)
         apart = call.margin is not None or formula.terms is not None
         align = math.gcd(classes, logits.stride(0), 16)
         self._kernel = _Remembered(_visit, {"num_warps": how.warps, "maxnreg": how.registers})
@@ -127,7 +128,8 @@ class Prepared:
 def visit(call: Call, logits: Tensor, **outputs: Tensor | None) -> None:
     """One launch of :class:`Prepared`; the outputs as there."""
     start = call.lam if isinstance(call.lam, Tensor) and call.solve == "step" else None
-    Prepared(call, logits).visit(logits, call.target, call.denominator, start, **outputs)
+    prepared = Prepared(call, logits, gradient=outputs.get("gradient") is not None)
+    prepared.visit(logits, call.target, call.denominator, start, **outputs)
 
 
 class _Remembered:
@@ -190,7 +192,7 @@ class Layout:
     """Of a thread; with fewer, more programs run at a time."""
 
 
-def layout(classes: int, itemsize: int, exact: bool) -> Layout:
+def layout(classes: int, itemsize: int, exact: bool, gradient: bool) -> Layout:
     """Chosen by times on an H200. ``itemsize`` is the bytes of a logit."""
     block = max(triton.next_power_of_2(classes), 16)
     if classes <= 256:
@@ -204,6 +206,8 @@ def layout(classes: int, itemsize: int, exact: bool) -> Layout:
         return Layout(block, triton.cdiv(classes, block), 1, warps, 128)
     # so many programs run at a time that the second-level cache has room for their rows
     warps = 4 if classes * itemsize <= 80_000 else 8 if classes * itemsize <= 160_000 else 16
+    if warps == 16 and not gradient:
+        return Layout(4096, 0, 1, 8, 64)
     if warps == 16 and exact:
         return Layout(16_384 // itemsize, 0, 1, 8, 128)
     return Layout(512 * warps, 0, 1, warps, 128)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import labelhedge as lh
-from labelhedge.audit._noise_model import Likely, likeliest, posterior
+from labelhedge.audit._noise_model import Likely, _Pairs, likeliest, posterior
 
 
 def perfect(clean, classes, confidence=0.9):
@@ -44,6 +44,15 @@ def test_a_confusion_that_is_common_makes_a_label_suspect(clean):
     q, _ = posterior(likeliest(np.concatenate([probability, doubtful]), np.concatenate([given, [1, 1]])), 5)
     common, rare = q[-2, 0], q[-1, 0]
     assert common < rare - 0.1
+
+
+def test_the_confusion_is_believed_only_where_it_predicts_other_labels(clean):
+    def trust(given):
+        likely = likeliest(perfect(clean, 5), given)
+        return _Pairs(likely, 5).trust(likely.probability.astype(np.float64), np.arange(400))
+
+    assert trust(lh.noise.uniform(clean, 0.3, seed=0).labels) <= 0.25
+    assert trust(lh.noise.class_dependent(clean, 0.3, {0: 1, 2: 3}, num_classes=5, seed=0).labels) >= 0.75
 
 
 def test_any_number_of_classes_takes_little_memory():

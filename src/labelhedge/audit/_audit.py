@@ -36,14 +36,14 @@ class Audit:
     classes: Sequence[Any]
     given: NDArray[np.int64]
     suggested: NDArray[np.int64]
-    p_wrong: NDArray[np.float32]
+    p_wrong: NDArray[np.float64]
     confusion: Confusion
     settings: tuple[Setting, ...]
 
     @property
     def wrong(self) -> float:
         """About how many labels are wrong."""
-        return float(self.p_wrong.sum(dtype=np.float64))
+        return float(self.p_wrong.sum())
 
     def suspects(self, *, all: bool = False) -> pd.DataFrame:
         """Rows whose label is likelier wrong than right, or all rows, the most suspect first.

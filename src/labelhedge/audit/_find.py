@@ -97,7 +97,8 @@ def find_encoded(
     probability, confusion = posterior(likely, len(classes))
     other = 1 + probability[:, 1:].argmax(1)
     suggested = likely.classes[np.arange(len(given)), other]
-    return Audit(tuple(classes.tolist()), given, suggested, 1 - probability[:, 0], confusion, tuple(settings))
+    wrong = np.minimum(probability[:, 1:].sum(1), 1.0)  # and not 1 - probability[:, 0], which is 0 for too many rows
+    return Audit(tuple(classes.tolist()), given, suggested, wrong, confusion, tuple(settings))
 
 
 def _classes(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -95,7 +95,7 @@ def _text(value: object, most: int = 40) -> str:
     return shown if len(text) <= most else f'<span title="{escape(cut(text, 500))}">{shown}</span>'
 
 
-def _histogram(p_wrong: NDArray[np.float32]) -> str:
+def _histogram(p_wrong: NDArray[np.float64]) -> str:
     """Ten bars; those beyond one half are of suspects."""
     counts = np.histogram(p_wrong, bins=10, range=(0, 1))[0].tolist()
     highest = math.log1p(max(counts))

@@ -17,7 +17,7 @@ demo: $(READY)  ## the paper's leaderboard on Vowel: 15 losses, 7 noises, 5 fold
 	$(BIN)/labelhedge demo --out build/demo
 
 test: lint types  ## lint, types, tests and doctests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

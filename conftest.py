@@ -53,8 +53,17 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Hear which real files the tests of another process have read."""
+    _used.update(getattr(node, "workeroutput", {}).get("used", []))
+
+
 def pytest_sessionfinish(session):
     """Where everything must run, a skipped test counts as failed, and so does a real file that no test has read."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["used"] = sorted(_used)
+        return
     if not os.environ.get("LABELHEDGE_FAIL_ON_SKIP"):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

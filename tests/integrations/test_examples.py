@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 )
 def test_example(name, losses, tmp_path):
     command = [sys.executable, EXAMPLES / f"{name}.py", "--epochs", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     accuracies = re.findall(r"^(.+?) +test accuracy ([\d.]+)%", done.stdout, re.MULTILINE)
     assert [loss for loss, _ in accuracies] == losses

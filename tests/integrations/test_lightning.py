@@ -141,7 +141,7 @@ def fit_on_two_processes(folder):
 def test_two_processes_agree(tmp_path):
     code = f"from {__name__} import *; fit_on_two_processes({str(tmp_path)!r})"  # forks, so from a new process
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100, capture_output=True, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, capture_output=True, env=environment)
     expected = lh.functional.aldr_lambda(Classifier(None).network(ROWS), LABELS, start=torch.ones(SAMPLES))
     for name in ("False0", "False1", "True0", "True1"):  # each has seen half of the samples
         torch.testing.assert_close(torch.load(tmp_path / f"{name}.pt"), expected, msg=name)

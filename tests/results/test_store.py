@@ -23,13 +23,15 @@ from tests.results.test_store import PLACE, rows
 store, random = ResultsStore(sys.argv[1]), random.Random(0)
 networks, traces = rows(count=400), rows(table="traces", count=400)
 store.write(PLACE, ["clean"], "", networks.assign(noise="clean"), traces.assign(noise="clean"))
-for start in range(15):
+start, finished = 0, set()
+while start < 15 or len(finished) < 4:
+    start += 1
     if not (writer := os.fork()):
         for version in range(start, 10**9):
             noise = f"u0.{version % 7}"
             own = networks.assign(noise=noise, best_epoch=version), traces.assign(noise=noise, epoch=version)
             store.write(PLACE, [noise], "", *own)
-    time.sleep(random.uniform(0.005, 0.05))
+    time.sleep(random.uniform(0.005, 0.05 + start / 1000))
     os.kill(writer, signal.SIGKILL)
     os.waitpid(writer, 0)
     finished = store.finished(PLACE, "")
@@ -37,7 +39,6 @@ for start in range(15):
         groups = table.groupby("noise")
         assert (groups.size() == 400).all() and (groups[version].nunique() == 1).all(), table
         assert finished <= set(table["noise"]), finished  # a finished job has its traces
-print(len(finished))
 """
 
 
@@ -143,9 +144,8 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path):
 
 def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path):
     line = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True)
+    done = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 3
 
 
 def test_a_place_is_claimed_by_one_process_until_it_is_gone(tmp_path):

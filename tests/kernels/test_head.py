@@ -75,6 +75,22 @@ def test_half_precision(name, dtype, device):
         assert error(actual, reference) <= error(plain, reference) + torch.finfo(dtype).eps
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("classes", [50_257, 100_003, 128_256])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LOSSES)
+def test_many_classes(name, dtype, classes):
+    """Rows so long that visits without gradient have a layout of their own."""
+    inputs, target = layer("cuda", dtype, width=16, classes=classes)
+    function = getattr(lh.functional, f"linear_{name}")
+    exact = gradients(unfused(name), [x.double() for x in inputs], target)
+    by_formula = gradients(unfused(name), inputs, target)
+    by_kernel = gradients(function, inputs, target, backend="triton")
+    for actual, plain, reference in zip(by_kernel, by_formula, exact, strict=True):
+        assert error(actual, reference) <= error(plain, reference) + max(3e-6, torch.finfo(actual.dtype).eps)
+
+
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_weights_reductions_and_hyperparameters_of_rows(reduction, device):

@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-gpu lint types format bench bench-data bench-gpu bench-stacked clean
+.PHONY: help demo test test-gpu lint types format docs bench bench-data bench-gpu bench-stacked clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelhedge needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev,docs]"
 	touch $@
 
 demo: $(READY)  ## the paper's leaderboard on Vowel: 15 losses, 7 noises, 5 folds, tuned; then a page to look at
@@ -32,6 +32,10 @@ types: $(READY)  ## mypy
 format: $(READY)  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
 	$(BIN)/python benchmarks/losses_cpu.py

@@ -36,15 +36,15 @@ try:
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "unknown"
 
-_LAZY = ("audit",)
-"""Rooms that need more than torch and numpy, and are imported when they are first used."""
+_LAZY = {"LabelHedgeClassifier": "estimator", "suggest": "audit"}
+"""What needs more than torch and numpy, and the room it is in, which is imported when it is first used."""
 
 
 def __getattr__(name: str) -> Any:
+    if name == "audit":
+        return importlib.import_module("labelhedge.audit")
     if name in _LAZY:
-        return importlib.import_module(f"labelhedge.{name}")
-    if name == "LabelHedgeClassifier":  # not in __all__: it takes scikit-learn to have it
-        return importlib.import_module("labelhedge.estimator").LabelHedgeClassifier
+        return getattr(importlib.import_module(f"labelhedge.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
 
 

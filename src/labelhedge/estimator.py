@@ -39,7 +39,7 @@ parallel = optional("sklearn.utils.parallel", "estimator")
 validation = optional("sklearn.utils.validation", "estimator")
 check_random_state = optional("sklearn.utils", "estimator").check_random_state
 
-AUTO = (("gce", {"q": 0.7}), ("js", {"pi1": 0.5}), ("aldr-kl", {"lambda0": 1.0}))
+AUTO = (("sce", {"alpha": 0.05}), ("gce", {"q": 0.7}), ("aldr-kl", {"lambda0": 1.0}))
 """What ``loss="auto"`` chooses from."""
 LRS = (0.3, 0.1)
 

@@ -7,6 +7,18 @@ have not learned from; a model of how labels go wrong makes of it the probabilit
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import Encoded, encode
 from labelhedge.audit._find import find
+from labelhedge.audit._suggest import Suggestion, suggest
 from labelhedge.audit._table import Table, TableError, read_arrays, read_table
 
-__all__ = ["Audit", "Encoded", "Table", "TableError", "encode", "find", "read_arrays", "read_table"]
+__all__ = [
+    "Audit",
+    "Encoded",
+    "Suggestion",
+    "Table",
+    "TableError",
+    "encode",
+    "find",
+    "read_arrays",
+    "read_table",
+    "suggest",
+]

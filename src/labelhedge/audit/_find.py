@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import encode
-from labelhedge.audit._noise_model import Likely, likeliest, posterior
+from labelhedge.audit._noise_model import likeliest, posterior
 from labelhedge.train.crossfit import (
     FOLDS,
     SAMPLE,
@@ -24,6 +25,7 @@ from labelhedge.train.crossfit import (
     Data,
     Family,
     Setting,
+    fitted,
     ranked,
     shortlist,
     stratified,
@@ -91,17 +93,25 @@ def find_encoded(
     progress: Progress = lambda done, total: None,
 ) -> Audit:
     """Find the labels that are probably wrong, where the features are already a matrix (see :func:`encode`)."""
-    classes, given = _classes(labels, len(matrix))
+    classes, given = numbered(labels, len(matrix))
     data = Data(matrix, given, len(classes))
-    likely, settings = _predictions(data, seed, device, progress)
-    probability, confusion = posterior(likely, len(classes))
-    other = 1 + probability[:, 1:].argmax(1)
+    networks, settings = trained(data, seed, device, progress)
+    return audit_of(mean_probability(networks, data), given, classes, settings)
+
+
+def audit_of(
+    probability: Tensor, given: NDArray[np.int64], classes: NDArray[Any], settings: Sequence[Setting]
+) -> Audit:
+    """The audit that follows from the probabilities ``(n, K)`` of the classes."""
+    likely = likeliest(probability.numpy(), given)
+    q, confusion = posterior(likely, len(classes))
+    other = 1 + q[:, 1:].argmax(1)
     suggested = likely.classes[np.arange(len(given)), other]
-    wrong = np.minimum(probability[:, 1:].sum(1), 1.0)  # and not 1 - probability[:, 0], which is 0 for too many rows
+    wrong = np.minimum(q[:, 1:].sum(1), 1.0)  # and not 1 - q[:, 0], which is 0 for too many rows
     return Audit(tuple(classes.tolist()), given, suggested, wrong, confusion, tuple(settings))
 
 
-def _classes(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def numbered(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The different labels, and the position of each row's among them."""
     series = optional("pandas", "audit").Series(labels)
     if len(series) != rows:
@@ -116,14 +126,16 @@ def _classes(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int
     return classes, given.astype(np.int64)
 
 
-def _predictions(data: Data, seed: int, device: torch.device | str, progress: Progress) -> tuple[Likely, list[Setting]]:
-    """The classes that each row may be of, by networks that have not seen the row, and which settings they had."""
+def trained(
+    data: Data, seed: int, device: torch.device | str = "cpu", progress: Progress = lambda done, total: None
+) -> tuple[list[CrossFit], list[Setting]]:
+    """Networks in repeated cross-validation, and the settings that they have."""
     rows = len(data.labels)
     folds = min(FOLDS, rows)
     sample = data.sample(SAMPLE, seed)
     to_choose = len(FAMILIES) * len(LRS) * folds * epochs_for(len(sample.labels))
     to_fit = SETTINGS * folds * repeats_for(rows) * epochs_for(rows)
-    count = _Count(to_choose + to_fit, progress)
+    count = Count(to_choose + to_fit, progress)
     settings = ranked(
         sample,
         FAMILIES,
@@ -136,40 +148,39 @@ def _predictions(data: Data, seed: int, device: torch.device | str, progress: Pr
     )
     chosen = shortlist(settings, SETTINGS, WITHIN)
     splits = [stratified(data.labels, folds, seed + 1 + repeat) for repeat in range(repeats_for(rows))]
-    networks = [
-        CrossFit(data, splits, s.family, [s.lr], epochs=epochs_for(rows), device=device, advance=count) for s in chosen
-    ]
+    networks = fitted(data, splits, chosen, epochs=epochs_for(rows), device=device, advance=count)
     count.finish()
     chosen = [replace(s, accuracy=fit.accuracy(data.labels)[0]) for s, fit in zip(chosen, networks, strict=True)]
     best = max(s.accuracy for s in chosen)
     good = [number for number, s in enumerate(chosen) if s.accuracy >= best - WITHIN]
-    return _average([networks[number] for number in good], data), [chosen[number] for number in good]
+    return [networks[number] for number in good], [chosen[number] for number in good]
 
 
-class _Count:
+class Count:
     """Adds up what has been trained."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._done, self._total, self._progress = 0, total, progress
+        self._one_at_a_time = Lock()
 
     def __call__(self, networks: int) -> None:
-        self._done += networks
-        self._progress(min(self._done, self._total), self._total)
+        with self._one_at_a_time:
+            self._done += networks
+            self._progress(min(self._done, self._total), self._total)
 
     def finish(self) -> None:
         if self._done < self._total:
             self._progress(self._total, self._total)
 
 
-def _average(networks: Sequence[CrossFit], data: Data) -> Likely:
-    """The mean of the networks' probabilities for each row."""
+def mean_probability(networks: Sequence[CrossFit], data: Data) -> Tensor:
+    """The mean of the probabilities ``(n, K)`` that networks give to rows that they have not seen."""
     probability = torch.zeros(len(data.labels), data.classes)
     times = torch.zeros(len(data.labels))
     for rows, block in _blocks(networks):
         probability.index_add_(0, rows, block)
         times.index_add_(0, rows, torch.ones(len(rows)))
-    probability /= times[:, None]
-    return likeliest(probability.numpy(), data.labels)
+    return probability.div_(times[:, None])
 
 
 def _blocks(networks: Sequence[CrossFit]) -> Iterator[tuple[Tensor, Tensor]]:

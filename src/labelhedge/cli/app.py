@@ -3,7 +3,7 @@
 import typer
 
 import labelhedge
-from labelhedge.cli import audit, bench, certify, data, figures, report
+from labelhedge.cli import audit, bench, certify, data, figures, report, suggest
 
 app = typer.Typer(
     help="Train classifiers on labels that are partly wrong.",
@@ -16,6 +16,7 @@ app.command()(bench.demo)
 app.command()(bench.bench)
 app.command()(report.report)
 app.command()(audit.audit)
+app.command()(suggest.suggest)
 app.command("certify")(certify.command)
 app.command()(figures.figures)
 app.add_typer(data.app, name="data")

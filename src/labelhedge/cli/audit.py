@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from labelhedge.audit import Audit, Encoded, Table, encode, read_arrays, read_table
+from labelhedge.audit import Audit, Encoded, Table, encode
 from labelhedge.audit._find import find_encoded
 from labelhedge.audit.page import cut, headline, left_out, write_page
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.terminal import print_json, print_table, progress
+from labelhedge.cli.table import (
+    DataArgument,
+    DeviceOption,
+    FeaturesOption,
+    JsonOption,
+    LabelOption,
+    LabelsOption,
+    SeedOption,
+    read,
+)
+from labelhedge.cli.terminal import plain, print_json, print_table, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,21 +35,19 @@ SUSPECTS, CLASSES, PAIRS = 20, 20, 10
 
 
 def audit(
-    data: Annotated[
-        Path | None, typer.Argument(metavar="TABLE", help="A file .csv, .tsv, .txt (also .gz) or .parquet.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that has the labels.")] = None,
-    features: Annotated[Path | None, typer.Option(help="Instead of a table: numbers (n, d) in a file .npy.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="With --features: labels (n,) in a file .npy.")] = None,
+    data: DataArgument = None,
+    label: LabelOption = None,
+    features: FeaturesOption = None,
+    labels: LabelsOption = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write suspects.csv and index.html to this folder.")
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="In suspects.csv and JSON, all rows and not suspects only.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda where there is one]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the labels in a table that are probably wrong.
 
@@ -53,7 +61,7 @@ def audit(
     """
     place = chosen_device(device)
     _check_folder(out)
-    table = _read(data, label, features, labels)
+    table = read(data, label, features, labels)
     encoded = encode(table.features)
     with progress() as tell:
         found = find_encoded(
@@ -72,21 +80,6 @@ def audit(
     _print(table, found, encoded, suspects)
     for path in files:
         typer.echo(path, err=True)
-
-
-def _read(data: Path | None, label: str | None, features: Path | None, labels: Path | None) -> Table:
-    arrays = features is not None or labels is not None
-    if (data is not None or label is not None) and arrays:
-        raise ValueError("give a table with --label, or --features with --labels, but not both")
-    if features is not None and labels is not None:
-        return read_arrays(features, labels)
-    if arrays:
-        raise ValueError("--features and --labels go together, and one of them is missing")
-    if data is None:
-        raise ValueError("give a table with --label, or --features with --labels")
-    if label is None:
-        raise ValueError(f"--label must name the column of {data} that has the labels")
-    return read_table(data, label)
 
 
 def _check_folder(out: Path | None) -> None:
@@ -142,7 +135,7 @@ def _print(table: Table, found: Audit, encoded: Encoded, suspects: pd.DataFrame)
         print_table(columns, rows, numbers=numbers)
 
     for sentence in (*left_out(table, encoded), headline(found)):
-        typer.echo(_plain(sentence))
+        typer.echo(plain(sentence))
     by_class = found.by_class().sort_values("wrong", ascending=False, kind="stable").head(CLASSES)
     classes = by_class.itertuples(index=False)
     rows = [[_label(name), f"{n:,}", f"{wrong:.1f}", f"{100 * share:.1f} %"] for name, n, wrong, share in classes]
@@ -159,12 +152,7 @@ def _print(table: Table, found: Audit, encoded: Encoded, suspects: pd.DataFrame)
 
 
 def _label(text: str) -> str:
-    return cut(_plain(text), 30)
-
-
-def _plain(text: str) -> str:
-    """One line without anything that a terminal obeys."""
-    return "".join(filter(str.isprintable, " ".join(text.split())))
+    return cut(plain(text), 30)
 
 
 def _as_dict(

@@ -18,11 +18,12 @@ from labelhedge.bench.run import Machine, device_name
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
 from labelhedge.cli.report import report
-from labelhedge.cli.terminal import cores, parse_bytes, print_json, progress
+from labelhedge.cli.terminal import parse_bytes, print_json, progress
 from labelhedge.data import info, load
 from labelhedge.data._progress import amount
 from labelhedge.noise import settings
 from labelhedge.results import ResultsStore
+from labelhedge.train._threads import cores
 
 _PROCESS = 400_000_000
 """Bytes of a Python process with torch and pandas."""

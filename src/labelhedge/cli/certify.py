@@ -14,10 +14,11 @@ import torch
 import typer
 
 from labelhedge import losses
-from labelhedge.cli.terminal import cores, print_json, print_table, progress
+from labelhedge.cli.terminal import print_json, print_table, progress
 from labelhedge.theory import Certificate, certify, document
 from labelhedge.theory.subject import Loss
 from labelhedge.theory.table import COLUMNS, ROWS, Row, certify_row, compare
+from labelhedge.train._threads import cores
 
 
 def command(

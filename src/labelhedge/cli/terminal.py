@@ -1,7 +1,6 @@
 """What people see: tables and progress bars on a terminal, plain lines in a pipe."""
 
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,11 @@ from labelhedge.data._progress import Progress as Report
 def print_json(value: Any) -> None:
     """For programs."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def plain(text: str) -> str:
+    """One line without anything that a terminal obeys."""
+    return "".join(filter(str.isprintable, " ".join(text.split())))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
@@ -70,8 +74,3 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(f"an amount of memory is a number with kB, MB, GB or TB behind it, got {text!r}")
     return int(float(match[1]) * {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}[(match[2] or "").upper()])
-
-
-def cores() -> int:
-    """Those that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor
 
 from labelhedge.train._plan import rows_at_once
 from labelhedge.train._stack import Stack
-from labelhedge.train._threads import one_thread
+from labelhedge.train._threads import in_threads, one_thread
 from labelhedge.train.stacked import Recipe, Trial
 
 Advance = Callable[[int], None]
@@ -178,14 +181,20 @@ class CrossFit:
 
     def accuracy(self, labels: NDArray[np.int64], weight: NDArray[np.float32] | None = None) -> list[float]:
         """The share of labels, or of their ``weight``, that the networks of each learning rate have predicted."""
-        target = torch.from_numpy(labels)
         counts = torch.ones(len(labels)) if weight is None else torch.from_numpy(weight)
-        right = torch.zeros(self._stack.shape[1])
+        return (self.right(labels) @ counts / counts.sum()).tolist()
+
+    def right(self, labels: NDArray[np.int64]) -> Tensor:
+        """``(lrs, n)`` how many of the networks that have not seen a row have predicted its label, as a share."""
+        target = torch.from_numpy(labels)
+        right, asked = torch.zeros(self._stack.shape[1], len(labels)), torch.zeros(len(labels))
         for block in self.blocks():
             rows = self.rows[:, block]
             predicted = self.out_of_sample(block).argmax(-1).cpu()
-            right += ((predicted == target[rows].unsqueeze(1)) * counts[rows].unsqueeze(1)).sum((0, 2))
-        return (right / counts[self.rows].sum()).tolist()
+            hits = (predicted == target[rows].unsqueeze(1)).float().transpose(0, 1)
+            right.index_add_(1, rows.flatten(), hits.flatten(1))
+            asked.index_add_(0, rows.flatten(), torch.ones(rows.numel()))
+        return right / asked
 
     def layers(self, lr: int) -> tuple[NDArray[np.float32], ...]:
         """The weights ``(folds, out, in + 1)`` of the networks with the learning rate number ``lr``, the bias last."""
@@ -218,6 +227,20 @@ class _Best:
             weight.copy_(kept)
 
 
+def fitted(
+    data: Data,
+    splits: Sequence[Split],
+    settings: Sequence[Setting],
+    *,
+    epochs: int,
+    device: torch.device | str = "cpu",
+    advance: Advance = lambda count: None,
+) -> list[CrossFit]:
+    """The networks of each setting."""
+    how: dict[str, Any] = {"epochs": epochs, "device": device, "advance": advance}
+    return in_threads([partial(CrossFit, data, splits, s.family, [s.lr], **how) for s in settings], device)
+
+
 def ranked(
     data: Data,
     families: Sequence[Family],
@@ -232,8 +255,8 @@ def ranked(
 ) -> list[Setting]:
     """Every family with every learning rate, that which predicts most labels first."""
     split = stratified(data.labels, folds, seed)
-    settings = []
-    for family in families:
+
+    def settings(family: Family) -> list[Setting]:
         networks = CrossFit(
             data,
             [split],
@@ -245,8 +268,10 @@ def ranked(
             early_stopping=early_stopping,
         )
         accuracies = networks.accuracy(data.labels, data.weight)
-        settings += [Setting(family, lr, accuracy) for lr, accuracy in zip(lrs, accuracies, strict=True)]
-    return sorted(settings, key=lambda setting: -setting.accuracy)
+        return [Setting(family, lr, accuracy) for lr, accuracy in zip(lrs, accuracies, strict=True)]
+
+    compared = in_threads([partial(settings, family) for family in families], device)
+    return sorted(chain.from_iterable(compared), key=lambda setting: -setting.accuracy)
 
 
 def shortlist(settings: Sequence[Setting], size: int, within: float = 0.03) -> list[Setting]:

@@ -27,6 +27,8 @@ from labelhedge.train.crossfit import (
     Family,
     Setting,
     Split,
+    best_first,
+    epochs_for,
     ranked,
     shortlist,
     stratified,
@@ -42,11 +44,6 @@ check_random_state = optional("sklearn.utils", "estimator").check_random_state
 AUTO = (("sce", {"alpha": 0.05}), ("gce", {"q": 0.7}), ("aldr-kl", {"lambda0": 1.0}))
 """What ``loss="auto"`` chooses from."""
 LRS = (0.3, 0.1)
-
-
-def epochs_for(rows: int) -> int:
-    """Long enough for few rows, short enough for many."""
-    return int(np.clip(400_000 // rows, 5, 60))
 
 
 class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
@@ -187,7 +184,7 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         return standardised
 
     def _epochs(self, data: Data) -> int:
-        return epochs_for(len(data.labels)) if self.max_epochs == "auto" else int(self.max_epochs)
+        return epochs_for(len(data.labels), least=5) if self.max_epochs == "auto" else int(self.max_epochs)
 
     def _candidates(self, data: Data, families: Sequence[Family], seed: int) -> list[tuple[Family, list[float]]]:
         """Families with learning rates to train on all rows: if these are many, what is best on some of them."""
@@ -198,7 +195,7 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         common = {"folds": FOLDS, "epochs": self._epochs(sample), "seed": seed, "device": self.device}
         common["early_stopping"] = self.early_stopping
         compared = self._parallel(parallel.delayed(ranked)(sample, [family], lrs, **common) for family in families)
-        best = shortlist(_best_first(chain.from_iterable(compared)), SETTINGS, WITHIN)
+        best = shortlist(best_first(chain.from_iterable(compared)), SETTINGS, WITHIN)
         kept = [(family, [setting.lr for setting in best if setting.family == family]) for family in families]
         return [(family, lrs) for family, lrs in kept if lrs]
 
@@ -207,7 +204,7 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         common = {"epochs": self._epochs(data), "device": self.device, "early_stopping": self.early_stopping}
         fits = self._parallel(parallel.delayed(_fit)(data, split, *candidate, **common) for candidate in candidates)
         members = {id(setting): member for fit in fits for setting, member in fit}
-        self.settings_ = _best_first(setting for fit in fits for setting, _ in fit)
+        self.settings_ = best_first(setting for fit in fits for setting, _ in fit)
         self.best_settings_ = shortlist(self.settings_, SETTINGS, WITHIN)
         best = [members[id(setting)] for setting in self.best_settings_]
         self.loss_, self.n_iter_ = self.settings_[0].family.loss, best[0].epochs
@@ -271,7 +268,3 @@ def _fit(data: Data, split: Split, family: Family, lrs: list[float], **how: Any)
         (Setting(family, lr, accuracies[number]), Member(networks.layers(number), networks.epochs[number]))
         for number, lr in enumerate(lrs)
     ]
-
-
-def _best_first(settings: Iterable[Setting]) -> list[Setting]:
-    return sorted(settings, key=lambda setting: -setting.accuracy)

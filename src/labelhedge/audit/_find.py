@@ -25,6 +25,7 @@ from labelhedge.train.crossfit import (
     Data,
     Family,
     Setting,
+    epochs_for,
     fitted,
     ranked,
     shortlist,
@@ -43,11 +44,6 @@ FAMILIES = tuple(
     for hidden in ((), HIDDEN)
 )
 LRS = (0.3, 0.1, 0.03)
-
-
-def epochs_for(rows: int) -> int:
-    """Long enough for few rows, short enough for many."""
-    return int(np.clip(400_000 // rows, 3, 60))
 
 
 def repeats_for(rows: int) -> int:

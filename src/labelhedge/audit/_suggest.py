@@ -14,8 +14,8 @@ from labelhedge import losses
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import encode
-from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, epochs_for, mean_probability, numbered
-from labelhedge.train.crossfit import FOLDS, WITHIN, Data, Family, Setting, fitted, ranked, stratified
+from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, mean_probability, numbered
+from labelhedge.train.crossfit import FOLDS, WITHIN, Data, Family, Setting, epochs_for, fitted, ranked, stratified
 
 if TYPE_CHECKING:
     import pandas as pd

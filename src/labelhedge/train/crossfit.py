@@ -227,6 +227,11 @@ class _Best:
             weight.copy_(kept)
 
 
+def epochs_for(rows: int, least: int = 3) -> int:
+    """Long enough for few rows, short enough for many."""
+    return max(least, min(400_000 // rows, 60))
+
+
 def fitted(
     data: Data,
     splits: Sequence[Split],
@@ -271,7 +276,12 @@ def ranked(
         return [Setting(family, lr, accuracy) for lr, accuracy in zip(lrs, accuracies, strict=True)]
 
     compared = in_threads([partial(settings, family) for family in families], device)
-    return sorted(chain.from_iterable(compared), key=lambda setting: -setting.accuracy)
+    return best_first(chain.from_iterable(compared))
+
+
+def best_first(settings: Iterable[Setting]) -> list[Setting]:
+    """Those that predict most labels first."""
+    return sorted(settings, key=lambda setting: -setting.accuracy)
 
 
 def shortlist(settings: Sequence[Setting], size: int, within: float = 0.03) -> list[Setting]:

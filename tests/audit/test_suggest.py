@@ -53,6 +53,9 @@ def test_the_comparison_has_every_loss_of_the_paper_once_the_best_first(suggesti
     assert confirmed.is_monotonic_decreasing
     assert len(confirmed) == _suggest.FINALISTS + 1
     assert table["accuracy"].iloc[0] == suggestion.accuracy
+    rivals = table[table["loss"] != "ce"]
+    finalist = rivals["accuracy"].notna()
+    assert rivals["first"][finalist].min() >= rivals["first"][~finalist].max()
     ce = table.set_index("loss").loc["ce"]
     assert suggestion.accuracy - ce["accuracy"] == pytest.approx(suggestion.gain, abs=1e-6)
 

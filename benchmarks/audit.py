@@ -68,8 +68,11 @@ def spoil(name: str, noise: str, inputs: np.ndarray, labels: np.ndarray, seed: i
     return lh.noise.instance_dependent(labels, rate, inputs, seed=seed).labels
 
 
-def scores(inputs: np.ndarray, given: np.ndarray, seed: int) -> dict[str, tuple[np.ndarray, float]]:
-    """By each method, how good every label is (higher is better), and the seconds it took."""
+def scores(inputs: np.ndarray, given: np.ndarray, seed: int) -> dict[str, tuple[np.ndarray, float, float]]:
+    """By each method, how good every label is (higher is better), the seconds it took, and how many it says are wrong.
+
+    cleanlab's scores say nothing of the last.
+    """
     found = {}
     start = time.perf_counter()
     classes, labels = _find.numbered(given, len(given))
@@ -77,8 +80,9 @@ def scores(inputs: np.ndarray, given: np.ndarray, seed: int) -> dict[str, tuple[
     networks, settings = _find.trained(data, seed)
     probability = _find.mean_probability(networks, data)
     audit = _find.audit_of(probability, labels, classes, settings)
-    found[OURS] = (-audit.p_wrong, time.perf_counter() - start)
-    found["cleanlab, our networks"] = (get_label_quality_scores(labels, probability.numpy()), found[OURS][1])
+    seconds = time.perf_counter() - start
+    found[OURS] = (-audit.p_wrong, seconds, audit.wrong)
+    found["cleanlab, our networks"] = (get_label_quality_scores(labels, probability.numpy()), seconds, np.nan)
     fold = stratified(given, 5, seed + 1).fold
     folds = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(5)]
     for name, make in CLASSIFIERS.items():
@@ -88,7 +92,7 @@ def scores(inputs: np.ndarray, given: np.ndarray, seed: int) -> dict[str, tuple[
             classifier = make_pipeline(StandardScaler(), make(seed))
             probability = cross_val_predict(classifier, inputs, given, cv=folds, method="predict_proba")
         quality = get_label_quality_scores(given, probability)
-        found[f"cleanlab, {name}"] = (quality, time.perf_counter() - start)
+        found[f"cleanlab, {name}"] = (quality, time.perf_counter() - start, np.nan)
     return found
 
 
@@ -106,6 +110,10 @@ def tables(frame: pd.DataFrame) -> str:
             cells = [f"**{value:.{digits}f}**" if value == best else f"{value:.{digits}f}" for value in values]
             lines.append(row(*names, *cells))
         lines.append("")
+    shares = frame[frame["method"] == OURS].groupby(["data", "noise"], sort=False)[["wrong", "estimated"]].mean()
+    lines += ["## How many are wrong", "", row("data", "noise", "percent", "estimated")]
+    lines += [row("---", "---", "---:", "---:")]
+    lines += [row(*names, *(f"{100 * share:.1f}" for share in values)) for names, values in shares.iterrows()]
     return "\n".join(lines)
 
 
@@ -128,12 +136,13 @@ def main() -> None:
             for seed in range(args.seeds):
                 given = spoil(name, noise, inputs, clean, seed)
                 wrong = given != clean
-                for method, (quality, seconds) in scores(inputs, given, seed).items():
+                for method, (quality, seconds, estimated) in scores(inputs, given, seed).items():
                     results.append(
                         {
                             "data": name, "rows": len(clean), "noise": noise, "seed": seed, "method": method,
                             "average_precision": average_precision_score(wrong, -quality),
                             "auroc": roc_auc_score(wrong, -quality), "seconds": seconds,
+                            "wrong": wrong.mean(), "estimated": estimated / len(clean),
                         }
                     )  # fmt: skip
                     print(*results[-1].values(), sep="\t", flush=True)

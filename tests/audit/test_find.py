@@ -81,3 +81,10 @@ def test_the_same_seed_gives_the_same_suspects():
 def test_labels_that_cannot_be_audited(labels, message):
     with pytest.raises(ValueError, match=message):
         lh.audit.find([[0.1], [1.0], [0.7], [2.0]], labels)
+
+
+@pytest.mark.parametrize("examine", [lh.audit.find, lh.suggest])
+def test_a_million_classes_are_refused_before_anything_is_trained(examine):
+    labels = np.repeat(np.arange(10**6), 5)
+    with pytest.raises(ValueError, match=r"of 1,000,000 classes take [\d,]+ GB, more than this machine has"):
+        examine(np.sin(labels[:, None]), labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
@@ -90,6 +91,7 @@ def find_encoded(
 ) -> Audit:
     """Find the labels that are probably wrong, where the features are already a matrix (see :func:`encode`)."""
     classes, given = numbered(labels, len(matrix))
+    check_memory(len(given), len(classes))
     data = Data(matrix, given, len(classes))
     networks, settings = trained(data, seed, device, progress)
     return audit_of(mean_probability(networks, data), given, classes, settings)
@@ -120,6 +122,16 @@ def numbered(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int
         rare = f"{rarest!r} with one row" if len(classes) > 1 else f"{rarest!r} alone"
         raise ValueError(f"labels must be of two classes or more with two rows or more each, got {rare}")
     return classes, given.astype(np.int64)
+
+
+def check_memory(rows: int, classes: int) -> None:
+    """See to it, before anything is trained, that the probabilities and the confusion of all classes can be held."""
+    needed = 4 * rows * classes + 8 * classes**2
+    if hasattr(os, "sysconf") and needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise ValueError(
+            f"{rows:,} rows of {classes:,} classes take {needed / 1e9:,.0f} GB, more than this machine has; "
+            "give it the rows of some classes at a time"
+        )
 
 
 def trained(

@@ -14,7 +14,7 @@ from labelhedge import losses
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import encode
-from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, mean_probability, numbered
+from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, check_memory, mean_probability, numbered
 from labelhedge.train.crossfit import FOLDS, WITHIN, Data, Family, Setting, epochs_for, fitted, ranked, stratified
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def suggest_encoded(
 ) -> Suggestion:
     """Suggest a loss, where the features are already a matrix (see :func:`encode`)."""
     classes, given = numbered(labels, len(matrix))
+    check_memory(min(ROWS, len(given)), len(classes))
     data = _narrow(Data(matrix, given, len(classes)).sample(ROWS, seed))
     few = data.sample(FIRST_ROWS, seed)
     folds, epochs = min(FOLDS, len(few.labels)), epochs_for(len(data.labels))

@@ -6,11 +6,10 @@ predictions are the labels given, wrong as some of these may be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +18,9 @@ from torch import Tensor
 
 from labelhedge.train._plan import rows_at_once
 from labelhedge.train._stack import Stack
-from labelhedge.train._threads import in_threads, one_thread
+from labelhedge.train._threads import Advance, in_threads, one_thread
 from labelhedge.train.stacked import Recipe, Trial
 
-Advance = Callable[[int], None]
-"""Told how many network-epochs have been trained since the last call."""
 FOLDS = 5
 SETTINGS = 6
 """Settings whose predictions are averaged, at most."""
@@ -242,8 +239,11 @@ def fitted(
     advance: Advance = lambda count: None,
 ) -> list[CrossFit]:
     """The networks of each setting."""
-    how: dict[str, Any] = {"epochs": epochs, "device": device, "advance": advance}
-    return in_threads([partial(CrossFit, data, splits, s.family, [s.lr], **how) for s in settings], device)
+
+    def fit(setting: Setting, advance: Advance) -> CrossFit:
+        return CrossFit(data, splits, setting.family, [setting.lr], epochs=epochs, device=device, advance=advance)
+
+    return in_threads([partial(fit, setting) for setting in settings], device, advance)
 
 
 def ranked(
@@ -261,7 +261,7 @@ def ranked(
     """Every family with every learning rate, that which predicts most labels first."""
     split = stratified(data.labels, folds, seed)
 
-    def settings(family: Family) -> list[Setting]:
+    def settings(family: Family, advance: Advance) -> list[Setting]:
         networks = CrossFit(
             data,
             [split],
@@ -275,7 +275,7 @@ def ranked(
         accuracies = networks.accuracy(data.labels, data.weight)
         return [Setting(family, lr, accuracy) for lr, accuracy in zip(lrs, accuracies, strict=True)]
 
-    compared = in_threads([partial(settings, family) for family in families], device)
+    compared = in_threads([partial(settings, family) for family in families], device, advance)
     return best_first(chain.from_iterable(compared))
 
 

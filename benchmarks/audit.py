@@ -33,7 +33,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import labelhedge as lh
-from labelhedge.audit import _find, encode
+from labelhedge.audit import _find
+from labelhedge.audit._features import as_matrix
 from labelhedge.train.crossfit import Data, stratified
 
 DATA = ("vowel", "digits", "letter", "news20")
@@ -76,7 +77,7 @@ def scores(inputs: np.ndarray, given: np.ndarray, seed: int) -> dict[str, tuple[
     found = {}
     start = time.perf_counter()
     classes, labels = _find.numbered(given, len(given))
-    data = Data(encode(pd.DataFrame(inputs)).matrix, labels, len(classes))
+    data = Data(as_matrix(inputs), labels, len(classes))
     networks, settings = _find.trained(data, seed)
     probability = _find.mean_probability(networks, data)
     audit = _find.audit_of(probability, labels, classes, settings)

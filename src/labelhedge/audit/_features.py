@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from labelhedge._optional import optional
 from labelhedge.audit._table import TableError
@@ -47,6 +47,12 @@ class Encoded:
 
 class _LeftOutError(Exception):
     """A column that is of no use; its text is the reason."""
+
+
+def as_matrix(features: pd.DataFrame | ArrayLike) -> NDArray[np.float32]:
+    """What :func:`encode` makes of a DataFrame, or of an array of numbers."""
+    pandas = optional("pandas", "audit")
+    return encode(features if isinstance(features, pandas.DataFrame) else pandas.DataFrame(np.asarray(features))).matrix
 
 
 def encode(frame: pd.DataFrame) -> Encoded:

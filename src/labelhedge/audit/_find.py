@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
-from labelhedge.audit._features import encode
+from labelhedge.audit._features import as_matrix
 from labelhedge.audit._noise_model import likeliest, posterior
 from labelhedge.train.crossfit import (
     FOLDS,
@@ -76,9 +76,7 @@ def find(
            row given suggested
         0    0     2         0
     """
-    pandas = optional("pandas", "audit")
-    frame = features if isinstance(features, pandas.DataFrame) else pandas.DataFrame(np.asarray(features))
-    return find_encoded(encode(frame).matrix, labels, seed=seed, device=device, progress=progress)
+    return find_encoded(as_matrix(features), labels, seed=seed, device=device, progress=progress)
 
 
 def find_encoded(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from labelhedge import losses
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
-from labelhedge.audit._features import encode
+from labelhedge.audit._features import as_matrix
 from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, check_memory, mean_probability, numbered
 from labelhedge.train.crossfit import FOLDS, WITHIN, Data, Family, Setting, epochs_for, fitted, ranked, stratified
 
@@ -90,9 +90,7 @@ def suggest(
         >>> f"{suggestion.accuracy:.2f}, and about {suggestion.audit.wrong:.0f} wrong labels"
         '0.97, and about 0 wrong labels'
     """
-    pandas = optional("pandas", "audit")
-    frame = features if isinstance(features, pandas.DataFrame) else pandas.DataFrame(np.asarray(features))
-    return suggest_encoded(encode(frame).matrix, labels, seed=seed, device=device, progress=progress)
+    return suggest_encoded(as_matrix(features), labels, seed=seed, device=device, progress=progress)
 
 
 def suggest_encoded(

@@ -21,7 +21,8 @@ class PerSampleLoss(Loss):
     """
 
     buffer: ClassVar[str]
-    _touched: Tensor
+    _touched: Tensor | None
+    """Which values this process has written since the last ``sync()``; there only with ``torch.distributed``."""
 
     def initial(self) -> Number | bool:
         """The value of a sample that has not been visited yet."""
@@ -45,8 +46,7 @@ class PerSampleLoss(Loss):
             raise ValueError(f"num_samples must be an integer of at least 1 or None, got {num_samples!r}")
         self.num_samples = num_samples
         self.register_buffer(self.buffer, None if num_samples is None else torch.full((num_samples,), initial))
-        touched = None if num_samples is None else torch.zeros(num_samples, dtype=torch.bool)
-        self.register_buffer("_touched", touched, persistent=False)
+        self.register_buffer("_touched", None, persistent=False)
 
     def _prepare(self, logits: Tensor, target: Tensor, **params: Any) -> Batch:
         options = self.options
@@ -83,6 +83,8 @@ class PerSampleLoss(Loss):
         state = getattr(self, self.buffer)
         index, new = index.to(state.device, torch.long).flatten(), new.flatten().to(state.dtype)
         if dist.is_available() and dist.is_initialized():
+            if self._touched is None:
+                self._touched = torch.zeros_like(state, dtype=torch.bool)
             self._touched[index] = True
         if valid is not None:
             new = torch.where(valid.flatten(), new, state[index])
@@ -93,7 +95,10 @@ class PerSampleLoss(Loss):
             state.scatter_(0, index, new)
             if torch.equal(state.gather(0, index), new):
                 return
-        state.scatter_reduce_(0, index, new, "mean", include_self=False)
+        # as scatter_reduce_ would with "mean", whose time and memory grow with the number of all samples
+        state.index_fill_(0, index, 0.0).scatter_add_(0, index, torch.ones_like(new))
+        share = new / state.gather(0, index)
+        state.index_fill_(0, index, 0.0).scatter_add_(0, index, share)
 
     def extra_repr(self) -> str:
         count = "" if self.num_samples is None else f"num_samples={self.num_samples}"
@@ -109,12 +114,13 @@ class PerSampleLoss(Loss):
         state: Tensor | None = getattr(self, self.buffer)
         if state is None or not (dist.is_available() and dist.is_initialized()):
             return
-        count = self._touched.to(state.dtype if state.is_floating_point() else torch.float32)
-        total = torch.where(self._touched, state, 0).to(count.dtype)
+        touched = torch.zeros_like(state, dtype=torch.bool) if self._touched is None else self._touched
+        count = touched.to(state.dtype if state.is_floating_point() else torch.float32)
+        total = torch.where(touched, state, 0).to(count.dtype)
         dist.all_reduce(count, group=group)
         dist.all_reduce(total, group=group)
         merged = total / count.clamp(min=1)
         if state.dtype == torch.bool:
             merged = merged.round()
         state.copy_(torch.where(count > 0, merged.to(state.dtype), state))
-        self._touched.zero_()
+        self._touched = None

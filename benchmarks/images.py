@@ -1,0 +1,157 @@
+"""ResNet18 on 32×32 images, end to end: ALDR-KL against cross entropy, one network and several, and plain PyTorch.
+
+    python benchmarks/images.py                      # an H200, about five minutes
+    python benchmarks/images.py --device cpu --images 256 --width 8 --batch 32 --epochs 1 --repeat 1
+
+50,000 random images with ten classes lie on the GPU as uint8; a batch is cut at random out of a border of 4 pixels and
+mirrored at random. Images per second of whole epochs: shuffling, drawing, augmentation, network, loss, optimiser. Plain
+PyTorch is the same network in bfloat16 with channels last, torch.compile's CUDA graphs, fused SGD, and no augmentation.
+Medians of --repeat runs that take turns.
+"""
+
+import argparse
+import platform
+import statistics
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import labelhedge as lh
+from labelhedge.bench.run import device_name
+from labelhedge.models.resnet import resnet18
+from labelhedge.train._network import Network
+from labelhedge.train.augment import Augmentation
+from labelhedge.train.single import Data, ImageRecipe, ImageTask, Training
+from labelhedge.train.stacked import Fold, Trial
+
+EXACT = "aldr-kl, exact λ"
+
+
+def random_task(count: int) -> ImageTask:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+    labels = rng.integers(0, 10, count)
+    return ImageTask(images, labels[None], labels, images[:16], labels[:16], 10)
+
+
+class LargeIndexNetwork(Network):
+    """One of 50,000 samples that are spread over an index of 100 million."""
+
+    samples = 100_000_000
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.criterion = lh.ALDRKLLoss(num_samples=self.samples).to(self.device)
+
+    def _loss(self, logits, rows):
+        return self.criterion(logits, self.labels[rows], rows * (self.samples // len(self.labels)))
+
+
+class Runner:
+    """A training whose epochs can be timed one by one."""
+
+    def __init__(self, data, recipe, loss: str, networks: int, kind: type[Network] = Network, **options):
+        rows = np.arange(len(data.clean))
+        setups = [(Fold(rows, rows[:0], seed), Trial(0.01, 5e-3, {})) for seed in range(networks)]
+        self.training = Training(data, setups, loss, recipe, options, None, None, torch.float32, kind)
+        self.step = self.training._recorded()
+        self.epoch = 0
+
+    def seconds(self) -> float:
+        start = self.training._now()
+        self.training._train_epoch(self.epoch, self.step, lambda count: None)
+        for network in self.training.networks:
+            network.end(self.epoch)
+        self.epoch += 1
+        return self.training._now() - start
+
+
+class Plain:
+    """The same network as people train it: torch.compile with CUDA graphs, bfloat16, channels last."""
+
+    def __init__(self, task: ImageTask, recipe: ImageRecipe, device: str):
+        self.images = torch.from_numpy(task.images).to(device).permute(0, 3, 1, 2)
+        self.labels = torch.from_numpy(task.clean).to(device)
+        self.model = resnet18(task.num_classes, width=recipe.width).to(device, memory_format=torch.channels_last)
+        self.forward = torch.compile(self.model, mode="reduce-overhead") if device == "cuda" else self.model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-3, fused=True)
+        self.batch_size, self.device = recipe.batch_size, device
+
+    def seconds(self) -> float:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        order = torch.randperm(len(self.labels), device=self.device)
+        for rows in order[: len(order) // self.batch_size * self.batch_size].split(self.batch_size):
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+                loss = F.cross_entropy(self.forward(self.images[rows] / 255), self.labels[rows])
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+
+def median_rates(runners: dict, images: dict[str, int], repeat: int, epochs: int) -> dict[str, float]:
+    """Images per second of each, taking turns; the first turn warms up."""
+    seconds = {name: [] for name in runners}
+    for turn in range(repeat + 1):
+        for name, runner in runners.items():
+            taken = sum(runner.seconds() for _ in range(epochs))
+            if turn:
+                seconds[name].append(taken)
+    return {name: images[name] * epochs / statistics.median(times) for name, times in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--networks", type=int, nargs="+", default=[2, 3, 5])
+    parser.add_argument("--epochs", type=int, default=2, help="of one timed run")
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args()
+    task = random_task(args.images)
+    print(f"{device_name(args.device)}, torch {torch.__version__}, Python {platform.python_version()}\n")
+    print("| batch | networks at once | loss | images/s | epoch / CE's |\n|---|---|---|---|---|")
+    for batch in args.batch:
+        recipe = ImageRecipe(width=args.width, batch_size=batch, augmentation=Augmentation(crop=4, flip=True))
+        data = Data(task, recipe, torch.device(args.device))
+        runners = {
+            "ce": Runner(data, recipe, "ce", 1),
+            "aldr-kl": Runner(data, recipe, "aldr-kl", 1),
+            EXACT: Runner(data, recipe, "aldr-kl", 1, num_samples=None),
+            "ce, plain PyTorch, no augmentation": Plain(task, recipe, args.device),
+        }
+        seen = args.images // batch * batch
+        rates = median_rates(runners, dict.fromkeys(runners, seen), args.repeat, args.epochs)
+        for name, rate in rates.items():
+            print(f"| {batch} | 1 | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} |", flush=True)
+        if batch == args.batch[0]:
+            large = {
+                "50,000 samples": runners["aldr-kl"],
+                "100,000,000 samples": Runner(data, recipe, "aldr-kl", 1, LargeIndexNetwork),
+            }
+            state = large["100,000,000 samples"].training.networks[0].criterion
+            held = sum(buffer.nbytes for buffer in state.buffers()) / LargeIndexNetwork.samples
+            index_rates = median_rates(large, dict.fromkeys(large, seen), args.repeat, args.epochs)
+            del runners, large, state
+            for networks in args.networks if args.device == "cuda" else ():
+                several = {loss: Runner(data, recipe, loss, networks) for loss in ("ce", "aldr-kl")}
+                total = dict.fromkeys(several, networks * seen)
+                rates = median_rates(several, total, args.repeat, max(1, args.epochs // 2))
+                for name, rate in rates.items():
+                    print(f"| {batch} | {networks} | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} |", flush=True)
+                del several
+    print("\n| λ of | bytes per sample | images/s at the first batch size |\n|---|---|---|")
+    for name, rate in index_rates.items():
+        print(f"| {name} | {held:.2f} | {rate:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A training on disk: written whole or not at all, and never taken for another."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_FORMAT = 1
+
+
+def save(path: Path, configuration: dict[str, Any], state: dict[str, Any]) -> None:
+    """Keep the state of a training.
+
+    Args:
+        path: The file; it is replaced at once, so that a process killed in between leaves the one before.
+        configuration: What the training's result depends on.
+        state: Tensors, numbers, strings, and lists and dictionaries of them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            torch.save({"labelhedge": _FORMAT, "configuration": configuration, "state": state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: Path, configuration: dict[str, Any]) -> dict[str, Any] | None:
+    """The state that was kept; None where there is none.
+
+    Raises:
+        ValueError: The file is not a checkpoint, or one of another training; the message says where they differ.
+    """
+    if not path.exists():
+        return None
+    found = read(path)
+    for name, value in configuration.items():
+        if found["configuration"].get(name) != value:
+            raise ValueError(
+                f"{path} is the checkpoint of another training: its {name} is {found['configuration'].get(name)}, "
+                f"not {value}; train elsewhere, or remove it"
+            )
+    return found["state"]  # type: ignore[no-any-return]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Configuration and state of whatever training the checkpoint is of."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise ValueError(f"{path} is not a checkpoint, or a damaged one ({type(error).__name__}); remove it") from None
+    if not isinstance(found, dict) or found.get("labelhedge") != _FORMAT:
+        raise ValueError(f"{path} is not a checkpoint of labelhedge's; remove it")
+    return found

@@ -1,0 +1,60 @@
+"""What several processes that train one network have to agree on."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def place() -> tuple[int, int]:
+    """The number of this process, and how many there are; (0, 1) without ``torch.distributed``."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum over all processes, in place."""
+    if place()[1] > 1:
+        dist.all_reduce(values)
+    return values
+
+
+class SharedBatchNorm(nn.BatchNorm2d):
+    """Batch normalisation over the batches of all processes, which are of one size.
+
+    ``nn.SyncBatchNorm`` is the same for GPUs alone.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        x = input.to(self.weight.dtype)
+        mean = _mean(x.mean((0, 2, 3)))
+        centred = x - mean.view(-1, 1, 1)
+        variance = _mean(centred.square().mean((0, 2, 3)))
+        with torch.no_grad():
+            count = input.numel() // input.shape[1] * place()[1]
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum or 0.0)
+            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum or 0.0)
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return (centred * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)).to(input.dtype)
+
+
+def _mean(values: Tensor) -> Tensor:
+    """The mean over all processes; gradients flow to all of them."""
+    from torch.distributed.nn.functional import all_reduce
+
+    return all_reduce(values) / place()[1]  # type: ignore[no-untyped-call, no-any-return]
+
+
+def share_statistics(network: nn.Module) -> None:
+    """Normalise over the batches of all processes from now on."""
+    for module in network.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = SharedBatchNorm

@@ -1,0 +1,239 @@
+"""One large network while it trains: weights, optimiser, loss, and the order in which it sees its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from labelhedge import losses
+from labelhedge.losses import PerSampleLoss, TGCELoss
+from labelhedge.models import resnet
+from labelhedge.train._distributed import place, share_statistics, summed
+from labelhedge.train._graph import compiles
+from labelhedge.train._pixels import Resident, Streamed
+from labelhedge.train.metrics import rank_of_label
+
+if TYPE_CHECKING:
+    from labelhedge.train.single import ImageRecipe
+    from labelhedge.train.stacked import Fold, Trial
+
+_EVALUATED = 1024
+"""Images evaluated at a time."""
+_LOOKED_AT = 4096
+"""Images that mean and standard deviation of the channels are taken from."""
+
+
+class Network:
+    """A network, and all that changes while it trains.
+
+    Args:
+        source: The images.
+        labels: ``(n,)`` those to believe, on the device.
+        classes: Number of classes.
+        fold: Rows to train on, and the seed.
+        trial: Learning rate, weight decay and hyperparameters.
+        loss: The id of a loss.
+        recipe: How to train.
+        options: Further options of the loss.
+        dtype: Type of the weights.
+        pretrained: Weights to start from.
+    """
+
+    def __init__(
+        self,
+        source: Resident | Streamed,
+        labels: Tensor,
+        classes: int,
+        fold: Fold,
+        trial: Trial,
+        loss: str,
+        recipe: ImageRecipe,
+        options: Mapping[str, Any],
+        dtype: torch.dtype,
+        pretrained: Mapping[str, Tensor] | None,
+    ) -> None:
+        self.source, self.labels, self.recipe, self.device = source, labels, recipe, labels.device
+        self.rank, self.processes = place()
+        self.train_rows = torch.from_numpy(fold.train)
+        start, self.order_seed = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
+        size = recipe.image_size or min(source.shape[:2])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(start)
+            model = resnet.create(recipe.model, classes, channels=source.shape[2], width=recipe.width, image_size=size)
+        if pretrained is not None:
+            resnet.load_pretrained(model, pretrained)
+        self.pipeline = Pipeline(model, recipe, size, *self._statistics()).to(self.device, dtype)
+        self.pipeline.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.forward: Any = self.pipeline
+        if self.processes > 1:
+            share_statistics(self.pipeline)
+            self.forward = DistributedDataParallel(self.pipeline, broadcast_buffers=False)
+        elif compiles(self.device):
+            self.forward = torch.compile(self.pipeline, fullgraph=True, dynamic=False)
+
+        state = {"num_samples": len(labels)} if losses.get(loss).state else {}
+        self.criterion = losses.create(loss, **trial.params, **state | options).to(self.device, dtype)
+        self.weights = list(self.pipeline.parameters())
+        self.lr = torch.tensor(trial.lr, device=self.device)
+        self.optimizer = torch.optim.SGD(
+            self.weights,
+            lr=self.lr,
+            momentum=recipe.momentum,
+            weight_decay=trial.weight_decay,
+            nesterov=recipe.nesterov,
+            fused=True,
+        )
+        if recipe.momentum:
+            for weight in self.weights:  # now, so that they are there to be kept and put back
+                self.optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        self.initial_lr = trial.lr
+        self.loss_sum = torch.zeros((), device=self.device, dtype=dtype)
+        self.best = {name: tensor.clone() for name, tensor in self.pipeline.state_dict().items()}
+
+        self.steps = max(1, len(self.train_rows) // recipe.batch_size)
+        seen = self.steps * min(recipe.batch_size, len(self.train_rows)) // self.processes
+        self.order = torch.zeros(seen, dtype=torch.long, device=self.device)
+        self.draws = recipe.augmentation.draw(seen, torch.Generator()).to(self.device)
+        self.batch = torch.zeros(seen // self.steps, *source.shape, dtype=torch.uint8, device=self.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a step changes."""
+        momenta = {
+            f"momentum.{number}": self.optimizer.state[weight]["momentum_buffer"]
+            for number, weight in enumerate(self.weights)
+            if self.recipe.momentum
+        }
+        values = {f"loss.{name}": tensor for name, tensor in self.criterion.state_dict().items()}
+        return {**self.pipeline.state_dict(), **momenta, **values, "loss_sum": self.loss_sum}
+
+    def begin(self, epoch: int) -> None:
+        """Shuffle, and draw what happens to each image; from 0. The same epoch always gives the same."""
+        seed = np.random.SeedSequence([self.order_seed, epoch]).generate_state(1, np.uint64)
+        generator = torch.Generator().manual_seed(int(seed[0]))
+        shuffled = self.train_rows[torch.randperm(len(self.train_rows), generator=generator)]
+        draws = self.recipe.augmentation.draw(self.steps * len(self.batch) * self.processes, generator)
+
+        def own(values: Tensor) -> Tensor:
+            """Of every batch the part of this process; samples that fill no batch wait for another epoch."""
+            batches = values[: len(draws)].view(self.steps, self.processes, len(self.batch), *values.shape[1:])
+            return batches[:, self.rank].flatten(0, 1)
+
+        self.order.copy_(own(shuffled))
+        self.draws.copy_(own(draws))
+        self.loss_sum.zero_()
+        self.criterion.train()
+        self.pipeline.train()
+        self.lr.fill_(self.initial_lr * self.recipe.decay ** sum(after <= epoch for after in self.recipe.decay_after))
+
+    def batches(self) -> Iterator[None]:
+        """Fetch the pixels of one batch of the epoch after the other, where :meth:`step` does not find them itself."""
+        if isinstance(self.source, Resident):
+            yield from (None for _ in range(self.steps))
+            return
+        for pixels in self.source.blocks(self.order, len(self.batch)):
+            self.batch.copy_(pixels, non_blocking=True)
+            yield
+
+    def step(self, at: Tensor) -> None:
+        """Train on the batch whose samples are at these places of the order."""
+        rows, draws = self.order[at], self.draws[at]
+        pixels = self.source.images[rows] if isinstance(self.source, Resident) else self.batch
+        with self._autocast():
+            logits = self.forward(pixels, draws)
+        loss = self._loss(logits.to(self.loss_sum.dtype), rows)
+        if self.processes > 1:
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:  # without autograd's own accumulation, which would not stay on the stream of this network
+            for weight, gradient in zip(self.weights, torch.autograd.grad(loss, self.weights), strict=True):
+                weight.grad = gradient
+        self.optimizer.step()
+        self.loss_sum += loss.detach()
+
+    def end(self, epoch: int) -> float:
+        """What is due after an epoch, from 0; its mean loss."""
+        if isinstance(self.criterion, TGCELoss) and epoch + 1 in self.recipe.review_after:
+            own = self.train_rows.tensor_split(self.processes)[self.rank].to(self.device)
+            for rows, logits in self.logits(self.source, own):
+                self.criterion.refresh(logits, self.labels[rows], rows)
+        if isinstance(self.criterion, PerSampleLoss):
+            self.criterion.sync()
+        return float(summed(self.loss_sum)) / (self.steps * self.processes)
+
+    @torch.no_grad()
+    def ranks(self, source: Resident | Streamed, rows: Tensor, *labels: Tensor) -> list[Tensor]:
+        """For each set of labels of the images of ``source`` the place of the label among the classes."""
+        ranks = [torch.zeros(len(rows), dtype=torch.long, device=self.device) for _ in labels]
+        own = torch.arange(len(rows)).tensor_split(self.processes)[self.rank]
+        done = int(own[0]) if len(own) else 0
+        for block, logits in self.logits(source, rows[own].to(self.device)):
+            for target, into in zip(labels, ranks, strict=True):
+                into[done : done + len(block)] = rank_of_label(logits, target[block])
+            done += len(block)
+        return [summed(places) for places in ranks]
+
+    @torch.no_grad()
+    def logits(self, source: Resident | Streamed, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows of a source in blocks, and their logits."""
+        self.pipeline.eval()
+        for block, pixels in zip(torch.split(rows, _EVALUATED), source.blocks(rows, _EVALUATED), strict=True):
+            with self._autocast():
+                logits = self.pipeline(pixels, None)
+            yield block, logits.float() if logits.dtype != torch.float64 else logits
+
+    def keep(self) -> None:
+        """Remember the weights as the best so far."""
+        for name, tensor in self.pipeline.state_dict().items():
+            self.best[name].copy_(tensor)
+
+    def use_best(self) -> None:
+        """Go back to the best weights."""
+        self.pipeline.load_state_dict(self.best)
+
+    def _loss(self, logits: Tensor, rows: Tensor) -> Tensor:
+        target = self.labels[rows]
+        loss: Tensor
+        if isinstance(self.criterion, PerSampleLoss) and self.criterion.num_samples is not None:
+            loss = self.criterion(logits, target, rows)
+        else:
+            loss = self.criterion(logits, target)
+        return loss
+
+    def _autocast(self) -> Any:
+        half = self.device.type == "cuda" and self.weights[0].dtype == torch.float32
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=half)
+
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, of values in [0, 1]."""
+        some = self.train_rows[:: max(1, len(self.train_rows) // _LOOKED_AT)]
+        sums = torch.zeros(2, self.source.shape[2], dtype=torch.float64, device=self.device)
+        count = 0
+        for pixels in self.source.blocks(some, _EVALUATED):
+            values = pixels.flatten(0, 2).double() / 255
+            sums += torch.stack([values.sum(0), values.square().sum(0)])
+            count += len(values)
+        mean, square = sums / count
+        return mean, (square - mean.square()).clamp(min=1e-8).sqrt()
+
+
+class Pipeline(nn.Module):
+    """From pixels to logits: augmentation, normalisation and the network."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module, recipe: ImageRecipe, size: int, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.model, self.augmentation, self.size = model, recipe.augmentation, size
+        self.register_buffer("mean", mean.view(-1, 1, 1))
+        self.register_buffer("std", std.view(-1, 1, 1))
+
+    def forward(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
+        images = self.augmentation.apply(pixels, draws, self.size)
+        logits: Tensor = self.model((images - self.mean) / self.std)
+        return logits

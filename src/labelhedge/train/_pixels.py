@@ -1,0 +1,116 @@
+"""Where the pixels of a batch come from: the memory of the device, or a disk that worker processes read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+Image = NDArray[np.uint8]
+Images = Image | Sequence[Image]
+"""``(N, height, width, channels)``, or a sequence that gives images ``(height, width, channels)`` one by one."""
+
+_SHARE = 0.5
+"""Of a GPU's free memory, what images may take that stay there."""
+
+
+class Resident:
+    """Images that lie in the memory of the device."""
+
+    def __init__(self, images: Image, device: torch.device) -> None:
+        self.images = torch.from_numpy(images).to(device)
+        self.shape = self.images.shape[1:]
+
+    def blocks(self, rows: Tensor, size: int) -> Iterator[Tensor]:
+        """The images of some rows in parts of ``size``, uint8 on the device."""
+        for part in torch.split(rows.to(self.images.device), size):
+            yield self.images[part]
+
+
+class Streamed:
+    """Images that are read when their batch is due, by processes that run ahead.
+
+    Args:
+        images: An array too large for the device, or a sequence that reads and decodes.
+        resize: The length to bring the shorter side to; the middle of the longer one is cut out. None for images that
+            are all of one size.
+        device: Where the batches go.
+        workers: Processes; 0 reads in this one.
+    """
+
+    def __init__(self, images: Images, resize: int | None, device: torch.device, workers: int) -> None:
+        self.images = images
+        height, width, channels = images[0].shape
+        self.shape = torch.Size((resize or height, resize or width, channels))
+        self.device, self.workers = device, workers
+
+    def blocks(self, rows: Tensor, size: int) -> Iterator[Tensor]:
+        """The images of some rows in parts of ``size``, uint8 on the device."""
+        loader = DataLoader(
+            _Fitted(self.images, self.shape),
+            batch_sampler=torch.split(rows.cpu(), size),  # type: ignore[arg-type]
+            num_workers=self.workers,
+            collate_fn=_stack,
+            pin_memory=self.device.type == "cuda",
+        )
+        for part in loader:
+            if isinstance(part, Exception):  # of a worker, whose traceback would hide what it says
+                raise part
+            yield part.to(self.device, non_blocking=True)
+
+
+class _Fitted(Dataset[Any]):
+    """Images of one size."""
+
+    def __init__(self, images: Images, shape: torch.Size) -> None:
+        self.images, self.shape = images, shape
+
+    def __getitem__(self, row: Tensor) -> Tensor | Exception:
+        try:
+            image = torch.from_numpy(np.ascontiguousarray(self.images[int(row)]))
+            return image if image.shape == self.shape else fitted(image, self.shape)
+        except Exception as error:
+            return error
+
+
+def fitted(image: Tensor, shape: torch.Size) -> Tensor:
+    """The middle of an image, brought to the height and width of ``shape``.
+
+    Example:
+        >>> fitted(torch.zeros(10, 30, 3, dtype=torch.uint8), torch.Size((20, 20, 3))).shape
+        torch.Size([20, 20, 3])
+    """
+    if image.dim() != 3 or image.shape[2] != shape[2]:
+        raise ValueError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
+    height, width, _ = shape
+    scale = max(height / image.shape[0], width / image.shape[1])
+    size = max(height, round(image.shape[0] * scale)), max(width, round(image.shape[1] * scale))
+    larger = F.interpolate(image.permute(2, 0, 1)[None], size=size, mode="bilinear", antialias=True)[0]
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return larger[:, top : top + height, left : left + width].permute(1, 2, 0).contiguous()
+
+
+def _stack(images: list[Tensor | Exception]) -> Tensor | Exception:
+    for image in images:
+        if isinstance(image, Exception):
+            return image
+    return torch.stack([image for image in images if isinstance(image, Tensor)])
+
+
+def pixels(images: Images, resize: int | None, device: torch.device, workers: int) -> Resident | Streamed:
+    """Images in the memory of the device if they are an array that fits, and otherwise from where they are."""
+    if len(images) == 0:
+        raise ValueError("there are no images")
+    if isinstance(images, np.ndarray):
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise ValueError(f"images must be uint8 (N, height, width, channels), got {images.dtype} {images.shape}")
+        fits = device.type != "cuda" or images.nbytes <= _SHARE * torch.cuda.mem_get_info(device)[0]
+        if fits and not resize:
+            return Resident(images, device)
+    return Streamed(images, resize, device, workers)

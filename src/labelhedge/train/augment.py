@@ -1,0 +1,105 @@
+"""Augmentation in tensors: a batch of images is cut, mirrored, shifted and coloured at once, where it lies.
+
+What happens to an image is drawn beforehand, for a whole epoch and from its seed alone. So an epoch can be repeated to
+the bit, and processes that share a batch do to its images what one process would have done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_GREY = (0.299, 0.587, 0.114)
+"""What red, green and blue add to the brightness (ITU-R BT.601)."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What may be done to an image while it trains.
+
+    Example:
+        >>> augmentation = Augmentation(crop=4, flip=True)
+        >>> draws = augmentation.draw(100, torch.Generator().manual_seed(0))
+        >>> augmentation.apply(torch.zeros(100, 32, 32, 3, dtype=torch.uint8), draws, 32).shape
+        torch.Size([100, 3, 32, 32])
+    """
+
+    crop: int = 0
+    """Pixels of a black border around the image, of which a part of the size to train on is cut at random."""
+    flip: bool = False
+    """Whether to mirror every other image, left to right."""
+    shift: float = 0.0
+    """The largest shift, as a share of height and width; the edge is repeated."""
+    jitter: float = 0.0
+    """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 + jitter]."""
+
+    def __post_init__(self) -> None:
+        if self.crop < 0:
+            raise ValueError(f"crop must be at least 0 pixels, got {self.crop}")
+        for name in ("shift", "jitter"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random numbers in [0, 1) for ``count`` images, ``(count, 8)``: what :meth:`apply` is to do to them."""
+        return torch.rand(count, 8, generator=generator)
+
+    def apply(self, images: Tensor, draws: Tensor | None, size: int) -> Tensor:
+        """Images to train on.
+
+        Args:
+            images: uint8, ``(B, height, width, channels)``.
+            draws: ``(B, 8)``, or None to cut out the middle and change nothing else.
+            size: Height and width of the result.
+
+        Returns:
+            Numbers in [0, 1], float32, ``(B, channels, size, size)`` with the channels last in memory.
+        """
+        count, height, width, channels = images.shape
+        side = torch.arange(size, device=images.device)
+        if draws is None:
+            top, left = (height - size) // 2, (width - size) // 2
+            return (images[:, top : top + size, left : left + size] / 255).permute(0, 3, 1, 2)
+        rows, columns = side.expand(count, -1), side.expand(count, -1)
+        if self.flip:
+            columns = torch.where(draws[:, 2:3] < 0.5, columns, size - 1 - columns)
+        if self.shift:
+            most = round(self.shift * size)
+            rows = (rows + _whole(draws[:, 3:4], -most, most)).clamp(0, size - 1)
+            columns = (columns + _whole(draws[:, 4:5], -most, most)).clamp(0, size - 1)
+        rows = rows + _whole(draws[:, 0:1], -self.crop, height - size + self.crop)
+        columns = columns + _whole(draws[:, 1:2], -self.crop, width - size + self.crop)
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+        at = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
+        which = torch.arange(count, device=images.device)[:, None, None]
+        pixels = images.view(count, height * width, channels)[which, at] / 255
+        pixels = torch.where(inside[..., None], pixels, 0.0)
+        if self.jitter:
+            pixels = self._coloured(pixels, draws[:, 5:].view(count, 1, 1, 3))
+        return pixels.permute(0, 3, 1, 2)
+
+    def _coloured(self, pixels: Tensor, draws: Tensor) -> Tensor:
+        """Pixels ``(B, height, width, channels)`` with other brightness, contrast and saturation."""
+        brightness, contrast, saturation = torch.split(1 + self.jitter * (2 * draws - 1), 1, -1)
+        pixels = (pixels * brightness).clamp(0, 1)
+        mean = _grey(pixels).mean((1, 2), keepdim=True)
+        pixels = (mean + (pixels - mean) * contrast).clamp(0, 1)
+        if pixels.shape[-1] == 3:
+            grey = _grey(pixels)
+            pixels = (grey + (pixels - grey) * saturation).clamp(0, 1)
+        return pixels
+
+
+def _whole(draws: Tensor, low: int, high: int) -> Tensor:
+    """From numbers in [0, 1) whole ones in [low, high], each as likely."""
+    count = high - low + 1
+    return low + (draws * count).long().clamp(max=count - 1)  # rounding may give `count` itself
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    if pixels.shape[-1] != 3:
+        return pixels
+    red, green, blue = torch.split(pixels, 1, -1)
+    return _GREY[0] * red + _GREY[1] * green + _GREY[2] * blue

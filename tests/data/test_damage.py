@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from labelhedge.data import DataError
 from labelhedge.data.formats.cifar import read_cifar
 from labelhedge.data.formats.human_labels import read_human_labels
-from labelhedge.data.formats.jpeg import decode_jpeg
+from labelhedge.data.formats.jpeg import decode_image
 from labelhedge.data.formats.libsvm import read_libsvm
 from labelhedge.data.formats.npz import read_npz
 from tests.data.publishers import cifar_batch, jpeg, python_2_pickle, write_human_labels, write_libsvm, write_tar_gz
@@ -36,7 +37,7 @@ def npz(path):
 
 
 def cifar(path):
-    parts, names = read_cifar(path, {"c/train": 3}, b"labels", "c/meta", b"label_names")
+    parts, names = read_cifar(path, {"c/train": 3}, b"labels", "c/meta", b"label_names", 2)
     return [array.tolist() for array in parts["c/train"]], names
 
 
@@ -44,9 +45,9 @@ def human_labels(path):
     return {name: labels.tolist() for name, labels in read_human_labels(path, count=20, num_classes=10).items()}
 
 
-def write_cifar(path):
+def write_cifar(path, labels=(0, 1, 1)):
     meta = python_2_pickle({b"label_names": [b"cat", b"dog"]})
-    return write_tar_gz(path, {"c/train": cifar_batch(IMAGES, [0, 1, 1], b"labels", {}), "c/meta": meta})
+    return write_tar_gz(path, {"c/train": cifar_batch(IMAGES, labels, b"labels", {}), "c/meta": meta})
 
 
 FORMATS = {
@@ -133,6 +134,36 @@ def test_libsvm_text_cut_off_anywhere(tmp_path):
     assert libsvm(tmp_path / "rows") == expected
 
 
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_an_image_cut_off_anywhere(format):
+    out = io.BytesIO()
+    Image.fromarray(IMAGES[0]).save(out, format)
+    whole = decode_image(out.getvalue(), "a")
+    content = out.getvalue()[: -4 if format == "PNG" else None]  # without the checksum of nothing at a PNG file's end
+    for length in range(0, len(content), 7):
+        with pytest.raises(DataError, match=r"a is not a whole JPEG or PNG image \(replace it or leave it out\): \w"):
+            decode_image(content[:length], "a")
+    with pytest.raises(DataError, match="is not a whole JPEG or PNG image"):
+        decode_image(content[:-1], "a")
+    assert np.array_equal(decode_image(content, "a"), whole)
+
+
+def test_a_png_with_any_bit_flipped_is_an_error_or_the_same():
+    out = io.BytesIO()
+    Image.fromarray(IMAGES[0, :8, :8]).save(out, "PNG")
+    content, accepted = out.getvalue(), 0
+    for bit in range(len(content) * 8):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        try:
+            found = decode_image(bytes(damaged), "a.png")
+        except DataError:
+            continue
+        assert np.array_equal(found, IMAGES[0, :8, :8])
+        accepted += 1
+    assert accepted <= 64  # the length and the checksum of the last chunk, which is empty
+
+
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_damaged_jpeg_is_an_image_or_an_error(data):
@@ -140,7 +171,7 @@ def test_a_damaged_jpeg_is_an_image_or_an_error(data):
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        image = decode_jpeg(bytes(content), "a.jpg")
+        image = decode_image(bytes(content), "a.jpg")
     except DataError as error:
         image, message = None, str(error)
     assert "a.jpg" in message if image is None else image.ndim == 3
@@ -217,6 +248,14 @@ def test_cifar_archive_whose_checksum_comes_after_the_last_member(tmp_path):
     (tmp_path / "c.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match="CRC check failed"):
         cifar(tmp_path / "c.tar.gz")
+
+
+def test_cifar_with_more_labels_than_classes(tmp_path):
+    path = write_cifar(tmp_path / "c.tar.gz", [0, 1, 2])
+    with pytest.raises(
+        DataError, match="is not the CIFAR archive it should be: a batch does not hold 3 labels from 0 to 1"
+    ):
+        cifar(path)
 
 
 def test_bombs_are_refused_by_their_size(tmp_path):

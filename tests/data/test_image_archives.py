@@ -118,6 +118,10 @@ def test_cifar_100(tmp_path, published):
         ({"cifar-10-batches-py/test_batch": None}, "it has no cifar-10-batches-py/test_batch"),
         ({"cifar-10-batches-py/test_batch": b"junk"}, "is not the CIFAR archive it should be"),
         ({}, "does not hold 10,000 images"),
+        (
+            {"cifar-10-batches-py/batches.meta": publishers.python_2_pickle({b"label_names": [b"cat"] * 12})},
+            "cifar-10-batches-py/batches.meta names 12 classes, expected 10",
+        ),
     ],
 )
 def test_cifar_archive_with_something_else(tmp_path, published, change, message):

@@ -6,7 +6,7 @@ import pytest
 import labelhedge as lh
 from labelhedge.data import DataError
 from labelhedge.data._progress import silent
-from labelhedge.data.formats.jpeg import _run_decoder, decode_all, decode_jpeg
+from labelhedge.data.formats.jpeg import _run_decoder, decode_all, decode_image
 from tests.data import publishers
 from tests.data.conftest import real_arrays
 
@@ -40,6 +40,19 @@ def few(tiny, published):
     return {name: files[name] for name in wanted} | {"val/val_annotations.txt": "".join(rows).encode()}
 
 
+def write_zip(root, files):
+    publishers.write_zip(root / "tiny-imagenet" / "tiny-imagenet-200.zip", files, "tiny-imagenet-200")
+
+
+def write_unpacked(root, files):
+    publishers.write_folder(root / "tiny-imagenet" / "tiny-imagenet-200", files)
+
+
+def nothing_half_written(folder):
+    """Whether there is nothing beside the publisher's files but locks and the note that they were checked."""
+    return all(path.name.endswith((".lock", ".verified")) or "200" in path.name for path in folder.iterdir())
+
+
 def test_tiny_imagenet(tmp_path, published, tiny, monkeypatch):
     files, (num_train, num_test) = tiny
     published("tiny-imagenet", num_train=num_train, num_test=num_test)
@@ -52,11 +65,11 @@ def test_tiny_imagenet(tmp_path, published, tiny, monkeypatch):
     assert np.array_equal(data.train.labels, np.repeat(np.arange(200), num_train // 200))
     for i in RNG.choice(num_train, 50):
         wnid, number = wnids[i // (num_train // 200)], i % (num_train // 200)
-        expected = decode_jpeg(files[f"train/{wnid}/images/{wnid}_{number}.JPEG"], "")
+        expected = decode_image(files[f"train/{wnid}/images/{wnid}_{number}.JPEG"], "")
         assert np.array_equal(data.train.inputs[i], expected)
     for i, line in enumerate(files["val/val_annotations.txt"].decode().splitlines()[:50]):
         name, wnid = line.split("\t")[:2]
-        assert np.array_equal(data.test.inputs[i], decode_jpeg(files[f"val/images/{name}"], ""))
+        assert np.array_equal(data.test.inputs[i], decode_image(files[f"val/images/{name}"], ""))
         assert data.test.labels[i] == wnids.index(wnid)
 
     monkeypatch.setattr("labelhedge.data.tiny_imagenet.decode_all", None)
@@ -100,6 +113,36 @@ def test_tiny_imagenet_with_something_else(tmp_path, few, name, content, message
     assert not list(zip_file.parent.glob("derived-*"))
 
 
+@pytest.mark.parametrize("write", [write_zip, write_unpacked])
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        (
+            "train/CLASS/",
+            r"cannot be used: \S+/CLASS_0\.JPEG: (there is no \S+|No such file or directory); get or unpack it anew",
+        ),
+        ("val/", r"tiny-imagenet-200\S* is not Tiny-ImageNet as it is published: .*val_annotations\.txt"),
+        ("wnids.txt", r"tiny-imagenet-200.*wnids\.txt"),
+    ],
+)
+def test_tiny_imagenet_with_a_missing_folder_or_file(tmp_path, few, write, gone, message):
+    wnid = few["wnids.txt"].decode().split()[7]
+    gone, message = gone.replace("CLASS", wnid), message.replace("CLASS", wnid)
+    write(tmp_path, {name: content for name, content in few.items() if not name.startswith(gone)})
+    with pytest.raises(DataError, match=message):
+        lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert nothing_half_written(tmp_path / "tiny-imagenet")
+
+
+@pytest.mark.parametrize("write", [write_zip, write_unpacked])
+def test_tiny_imagenet_with_a_cut_off_image(tmp_path, few, write):
+    name = next(name for name in few if name.startswith("train/"))
+    write(tmp_path, few | {name: few[name][:-200]})
+    with pytest.raises(DataError, match=f"has an image that cannot be used: tiny-imagenet-200/{name}: .*[Tt]runcated"):
+        lh.data.load("tiny-imagenet", root=tmp_path, download=False)
+    assert nothing_half_written(tmp_path / "tiny-imagenet")
+
+
 def test_a_damaged_zip_file(tmp_path, few):
     path = publishers.write_zip(tmp_path / "tiny-imagenet" / "tiny-imagenet-200.zip", few, "tiny-imagenet-200")
     content = path.read_bytes()
@@ -137,7 +180,7 @@ def test_a_damaged_image_among_very_many(tmp_path, few):
     folder = publishers.write_folder(tmp_path / "tiny-imagenet-200", few)
     names = [f"tiny-imagenet-200/val/images/val_{i % 200}.JPEG" for i in range(20_000)]  # more than a pipe holds
     (folder / "val/images/val_0.JPEG").write_bytes(b"")
-    with pytest.raises(DataError, match=r"val_0\.JPEG: cannot identify image"):
+    with pytest.raises(DataError, match=r"val_0\.JPEG: it is neither a JPEG nor a PNG file"):
         decode_all(tmp_path, names, (64, 64), tmp_path / "out.npy", silent, "")
 
 

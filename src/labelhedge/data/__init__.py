@@ -1,11 +1,13 @@
-"""The data sets of the paper and some more, read from their publishers' files and prepared as in the paper."""
+"""The data sets of the paper and some more, read from their publishers' files, and a user's own folder of images."""
 
+import os
 from pathlib import Path
 
 from labelhedge.data._progress import Lines, Progress
 from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, RemoteFile
 from labelhedge.data._registry import info, names
 from labelhedge.data._store import Store, default_root
+from labelhedge.data.folder import read_folder
 
 __all__ = [
     "DataError",
@@ -19,11 +21,12 @@ __all__ = [
     "load",
     "names",
     "open_store",
+    "read_folder",
 ]
 
 
 def load(
-    name: str,
+    name: str | Path,
     *,
     seed: int = 0,
     root: str | Path | None = None,
@@ -33,7 +36,8 @@ def load(
     """Read a data set, fetching its files first if they are not there.
 
     Args:
-        name: one of ``names()``.
+        name: one of ``names()``, or the path of a folder of images as ``read_folder`` takes it. A folder that has the
+            name of a data set is meant by ``./name``.
         seed: decides which rows are the test set, for data without an official split; the same on every machine.
         root: the folder that keeps data sets; by default ``LABELHEDGE_DATA``, or the platform's folder for caches.
         download: whether files that are not there may be fetched.
@@ -41,6 +45,7 @@ def load(
 
     Raises:
         DataError: a file is missing, cannot be had, or is damaged. The message names it and what to do.
+        ValueError: there is no data set of that name.
 
     Example:
         >>> vowel = lh.data.load("vowel", seed=1)
@@ -49,7 +54,12 @@ def load(
         >>> float(vowel.train.inputs.min()), float(vowel.train.inputs.max())
         (-1.0, 1.0)
     """
-    known = info(name)
+    if isinstance(name, Path) or (name not in names() and (os.path.dirname(name) or os.path.isdir(name))):
+        return read_folder(name)
+    try:
+        known = info(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; a folder of images may be named too, by its path: ./{name}") from None
     return known.read(known, open_store(root, download=download, progress=progress), seed)
 
 

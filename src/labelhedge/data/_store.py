@@ -112,7 +112,10 @@ class Store:
             source: the file it is made from; one of another size or date gets a folder of its own.
             make: fills the folder that it is given.
         """
-        stat = source.stat()
+        try:
+            stat = source.stat()
+        except OSError as error:
+            raise DataError(f"cannot read {source}: {error.strerror or error}; get or unpack it anew") from error
         target = self.folder(name) / f"derived-{what}-{stat.st_size}-{stat.st_mtime_ns}"
         if target.is_dir():
             return target

@@ -18,7 +18,9 @@ def read_cifar_10(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     folder = "cifar-10-batches-py"
     training = [f"{folder}/data_batch_{i}" for i in range(1, 6)]
     batches = dict.fromkeys([*training, f"{folder}/test_batch"], 10_000)
-    parts, names = read_cifar(store.ensure(info.files[0]), batches, b"labels", f"{folder}/batches.meta", b"label_names")
+    meta = f"{folder}/batches.meta"
+    path = store.ensure(info.files[0])
+    parts, names = read_cifar(path, batches, b"labels", meta, b"label_names", info.num_classes)
     images, labels = (np.concatenate(arrays) for arrays in zip(*(parts[name] for name in training), strict=True))
     return Dataset(info, Part(images, labels), Part(*parts[f"{folder}/test_batch"]), names)
 
@@ -42,9 +44,9 @@ def read_cifar_100(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     """The archive's two parts with the labels of the 100 fine classes."""
     train, test = "cifar-100-python/train", "cifar-100-python/test"
     batches = {train: info.num_train, test: info.num_test}
-    parts, names = read_cifar(
-        store.ensure(info.files[0]), batches, b"fine_labels", "cifar-100-python/meta", b"fine_label_names"
-    )
+    meta = "cifar-100-python/meta"
+    path = store.ensure(info.files[0])
+    parts, names = read_cifar(path, batches, b"fine_labels", meta, b"fine_label_names", info.num_classes)
     return Dataset(info, Part(*parts[train]), Part(*parts[test]), names)
 
 

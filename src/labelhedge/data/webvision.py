@@ -31,12 +31,14 @@ def read_mini_webvision(info: DatasetInfo, store: Store, seed: int) -> Dataset:
     folder = store.folder(info.name)
     if not store.has(info):
         raise DataError(f"{info.name} is not in {folder} and cannot be fetched; put there {BY_HAND}")
-    synsets = [line.partition(" ") for line in _lines(folder / WEBVISION / "info" / "synsets.txt")][: info.num_classes]
+    synsets = [line.partition(" ") for line in _lines(folder / WEBVISION / "info" / "synsets.txt")]
     if len(synsets) < info.num_classes:
         raise DataError(f"{folder / WEBVISION}/info/synsets.txt has {len(synsets)} classes, too few")
-    train = _listed(folder / WEBVISION, "info/train_filelist_google.txt", info.num_classes)
-    test = _validation(store, folder / IMAGENET, [wnid for wnid, _, _ in synsets])
-    return Dataset(info, train, test, tuple(words or wnid for wnid, _, words in synsets))
+    first = synsets[: info.num_classes]
+    wnids = [wnid for wnid, _, _ in first]
+    train = _listed(folder / WEBVISION, "info/train_filelist_google.txt", wnids, len(synsets))
+    test = _validation(store, folder / IMAGENET, wnids)
+    return Dataset(info, train, test, tuple(words or wnid for wnid, _, words in first))
 
 
 def _lines(path: Path) -> list[str]:
@@ -44,28 +46,32 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
 
 
-def _listed(folder: Path, name: str, num_classes: int) -> Part:
-    """Images and labels of the first classes in a list of lines "path label"."""
+def _listed(folder: Path, name: str, wnids: list[str], num_classes: int) -> Part:
+    """Images and labels of the classes, the first of ``num_classes``, in a list of lines "path label"."""
     found = []
     for number, line in enumerate(_lines(folder / name), 1):
         image, _, label = line.rpartition(" ")
         inside = PurePosixPath(image)
         if not (image and label.isdecimal()) or inside.is_absolute() or ".." in inside.parts:
             raise DataError(f"{folder / name}, line {number}: expected the path of an image and a label, got {line!r}")
-        if int(label) < num_classes:
+        if int(label) >= num_classes:
+            raise DataError(
+                f"{folder / name}, line {number}: the label {label}, but synsets.txt has {num_classes} classes"
+            )
+        if int(label) < len(wnids):
             found.append((folder / inside, int(label)))
-    return _part(found, folder / name)
+    if missing := sorted(parent for parent in {path.parent for path, _ in found} if not parent.is_dir()):
+        raise DataError(f"{missing[0]} is not there, but {folder / name} has images in it; unpack it anew")
+    return _part(found, wnids, folder / name)
 
 
 def _validation(store: Store, images: Path, wnids: list[str]) -> Part:
     """ILSVRC12's validation images of the classes, in either of the two layouts."""
-    if (images / wnids[0]).is_dir():
+    if any((images / wnid).is_dir() for wnid in wnids):
         found = [(path, label) for label, wnid in enumerate(wnids) for path in sorted((images / wnid).glob("*.JPEG"))]
     else:
         found = _by_devkit(images, store.ensure(DEVKIT), wnids)
-    if missing := set(range(len(wnids))) - {label for _, label in found}:
-        raise DataError(f"{images} has no images of the class {wnids[min(missing)]}")
-    return _part(found, images)
+    return _part(found, wnids, images)
 
 
 def _by_devkit(images: Path, devkit: Path, wnids: list[str]) -> list[tuple[Path, int]]:
@@ -87,11 +93,11 @@ def _by_devkit(images: Path, devkit: Path, wnids: list[str]) -> list[tuple[Path,
     return [(path, label_of[number]) for path, number in zip(paths, answers, strict=True) if number in label_of]
 
 
-def _part(found: list[tuple[Path, int]], where: Path) -> Part:
-    if not found:
-        raise DataError(f"{where} has no images of the first 50 classes")
+def _part(found: list[tuple[Path, int]], wnids: list[str], where: Path) -> Part:
+    if missing := set(range(len(wnids))) - {label for _, label in found}:
+        raise DataError(f"{where} has no images of the class {wnids[min(missing)]}; get or unpack it anew")
     labels: Labels = np.array([label for _, label in found], np.int64)
-    return Part(ImageFiles(tuple(path for path, _ in found)), labels)
+    return Part(ImageFiles(tuple(str(path) for path, _ in found)), labels)
 
 
 MINI_WEBVISION = DatasetInfo(

@@ -1,4 +1,4 @@
-"""Decodes JPEG images out of a zip file or a folder; also a program, of which several run at a time.
+"""Decodes JPEG and PNG images out of a zip file or a folder; also a program, of which several run at a time.
 
     python _decoder.py SOURCE WIDTH HEIGHT OUT OFFSET < names
 
@@ -28,7 +28,10 @@ def open_source(source: Path) -> Callable[[str], bytes]:
     archive = zipfile.ZipFile(source)
 
     def read(name: str) -> bytes:
-        member = archive.getinfo(name)
+        try:
+            member = archive.getinfo(name)
+        except KeyError:
+            raise ValueError(f"there is no {name}") from None
         if member.file_size > LIMIT:
             raise ValueError(f"{name} has {member.file_size:,} bytes, too many")
         return archive.read(member)
@@ -37,11 +40,31 @@ def open_source(source: Path) -> Callable[[str], bytes]:
 
 
 def decode(pillow: Any, data: bytes, size: tuple[int, int] | None) -> tuple[bytes, tuple[int, int]]:
-    """The pixels of a JPEG file, red, green and blue, row by row, and its width and height."""
-    with pillow.open(io.BytesIO(data), formats=("JPEG",)) as image:
+    """The pixels of a JPEG or PNG file, red, green and blue, row by row, and its width and height."""
+    try:
+        image = pillow.open(io.BytesIO(data), formats=("JPEG", "PNG"))
+    except pillow.UnidentifiedImageError:
+        raise ValueError("it is neither a JPEG nor a PNG file") from None
+    with image:
         if size is not None and image.size != size:
             raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels, expected {size[0]} × {size[1]}")
-        return (image if image.mode == "RGB" else image.convert("RGB")).tobytes(), image.size
+        if image.format == "PNG":
+            with pillow.open(io.BytesIO(data), formats=("PNG",)) as same:
+                same.verify()  # decoding looks neither at the checksums of a PNG file nor for its end
+        return in_colour(pillow, image).tobytes(), image.size
+
+
+def in_colour(pillow: Any, image: Any) -> Any:
+    """An image in red, green and blue; what is transparent is white, as on a page."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would cut off at 255
+        image = image.convert("I").point(lambda value: value / 256).convert("L")
+        image.info.clear()
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = pillow.alpha_composite(pillow.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
 
 
 def main(source: str, width: str, height: str, out: str, offset: str) -> None:
@@ -59,7 +82,8 @@ def main(source: str, width: str, height: str, out: str, offset: str) -> None:
                 if number % EVERY == 0:
                     print(EVERY, flush=True)
     except Exception as error:
-        print(getattr(error, "errno", None) or 0, f"{name}: {error or type(error).__name__}")
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        print(getattr(error, "errno", None) or 0, f"{name}: {reason}")
         sys.exit(1)
 
 

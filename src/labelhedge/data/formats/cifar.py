@@ -16,7 +16,7 @@ PIXELS = 3 * 32 * 32
 
 
 def read_cifar(
-    path: Path, batches: Mapping[str, int], label_key: bytes, meta: str, names_key: bytes
+    path: Path, batches: Mapping[str, int], label_key: bytes, meta: str, names_key: bytes, num_classes: int
 ) -> tuple[dict[str, tuple[NDArray[np.uint8], Labels]], tuple[str, ...]]:
     """Images ``(N, 32, 32, 3)`` and labels of each batch, and the names of the classes.
 
@@ -26,6 +26,7 @@ def read_cifar(
         label_key: the key of the labels in them.
         meta: the member that has the names of the classes.
         names_key: the key of the names in it.
+        num_classes: how many names there must be.
 
     Raises:
         DataError: the archive is damaged, cut off, or holds something else.
@@ -34,7 +35,9 @@ def read_cifar(
     with expecting("the CIFAR archive it should be", path):
         found = {name: load_pickle(data) for name, data in read_members(path, limits).items()}
         names = tuple(name.decode() for name in found[meta][names_key])
-        parts = {name: _batch(found[name], count, label_key, len(names)) for name, count in batches.items()}
+        if len(names) != num_classes:
+            raise ValueError(f"{meta} names {len(names)} classes, expected {num_classes}")
+        parts = {name: _batch(found[name], count, label_key, num_classes) for name, count in batches.items()}
     return parts, names
 
 

@@ -1,4 +1,4 @@
-"""JPEG files as arrays: one, or a data set full of them."""
+"""JPEG and PNG files as arrays: one, or a data set full of them."""
 
 import contextlib
 import errno
@@ -26,17 +26,17 @@ Image = NDArray[np.uint8]
 MAX_PROCESSES = 16
 
 
-def decode_jpeg(data: bytes, name: str) -> Image:
+def decode_image(data: bytes, name: str) -> Image:
     """A colour image, ``(height, width, 3)``; grey ones get three equal channels.
 
     Args:
-        data: the JPEG file.
+        data: the JPEG or PNG file; what it is named does not matter.
         name: what to call it in an error.
 
     Raises:
-        DataError: it is not a whole JPEG file.
+        DataError: it is not a whole JPEG or PNG file.
     """
-    with expecting("a whole JPEG image", name):
+    with expecting("a whole JPEG or PNG image (replace it or leave it out)", name):
         pixels, (width, height) = _decoder.decode(optional("PIL.Image", "data"), data, None)
         return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width, 3)
 
@@ -124,14 +124,14 @@ def _run_decoder(
         if number in (str(errno.ENOSPC), str(errno.EDQUOT)):
             raise OSError(int(number), os.strerror(int(number)))
         message = message or f"the decoder ended with exit code {process.returncode}"
-        raise DataError(f"{source} has an image that cannot be used: {message}")
+        raise DataError(f"{source} has an image that cannot be used: {message}; get or unpack it anew")
 
 
 @dataclass(frozen=True)
 class ImageFiles(Sequence[Image]):
     """Images on the disk, each decoded when it is asked for."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -144,5 +144,8 @@ class ImageFiles(Sequence[Image]):
         if isinstance(index, slice):
             return ImageFiles(self.paths[index])
         path = self.paths[index]
-        with expecting("a whole JPEG image", path):
-            return decode_jpeg(path.read_bytes(), str(path))
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        return decode_image(data, path)

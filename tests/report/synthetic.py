@@ -10,7 +10,7 @@ import labelhedge as lh
 from labelhedge.results import ResultsStore
 from labelhedge.results.schema import CELL, NETWORKS, TEST, TRACES
 
-CLASSES = {"letter": 26, "vowel": 11, "news20": 20, "tiny": 4}
+CLASSES = {"letter": 26, "vowel": 11, "news20": 20, "cifar-10": 10, "cifar-100": 100, "tiny": 4}
 PROTOCOL = "paper-0f3a9c"
 
 
@@ -44,7 +44,7 @@ def results(
 
 def one_cell(cell, badness, folds, epochs, lam, rows, traces):
     random = np.random.default_rng(zlib.crc32(repr(list(cell.values())).encode()))
-    name = "lambda0" if cell["loss"].startswith("aldr-kl") else "q"
+    name = {"aldr-kl": "lambda0", "ldr-kl": "lam"}.get(cell["loss"], "q")
     tuned = 0.08 * np.abs(np.arange(3) - random.integers(3)) + random.normal(0, 0.02, 3)
     harm = cell["rate"] * (1.6 if cell["noise"] == "class_dependent" else 0.8)
     for number, value in enumerate((0.1, 1.0, 10.0)):

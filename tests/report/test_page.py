@@ -2,15 +2,18 @@
 
 import io
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import labelhedge as lh
 from labelhedge.report.content import gather
 from labelhedge.report.page import page as make_page
 from tests.report.synthetic import results
 
+PAPER = lh.noise.settings.PAPER
 DESKTOP = {"viewport": {"width": 1200, "height": 900}}
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 
@@ -276,6 +279,17 @@ def test_small_results(visit, tmp_path, options):
     assert page.locator("#lambda").inner_text() == "No loss in this setting has a λ per sample."
     assert page.locator("#ranks").count() == (len(options["losses"]) > 1)
     assert page.locator("select[name=k] option").count() == (3 if options["datasets"] == ("tiny",) else 5)
+
+
+def test_labels_without_a_rate_are_not_drawn_against_it(visit, tmp_path):
+    human = SimpleNamespace(kind="worse", rate=0.0, id="worse")
+    results(tmp_path, datasets=("cifar-10",), noises=(PAPER[0], human), losses=("ce", "gce"))
+    page = visit(page_of(tmp_path, datasets=("cifar-100",), noises=PAPER[:2], losses=("ce", "gce"))[0])
+    assert page.locator("#rates").inner_text() == "There are no results with a noise rate."
+    choose(page, "noise", "worse")
+    assert page.locator("#accuracy-title").inner_text() == "Test accuracy: cifar-10, human, worse"
+    choose(page, "dataset", "cifar-100")
+    assert [trace["x"] for trace in traces(page, "rates")] == [[0, 0.3]] * 2
 
 
 def test_empty_entries_stay_last(visit, tmp_path):

@@ -76,7 +76,7 @@ def test_accuracy_tables_have_one_section_per_noise(report):
     rows = report.content.accuracies.query(
         "dataset == 'vowel' and noise == 'class_dependent' and rate == 0.1 and k == 2"
     )
-    for loss, printed, best in zip(made.losses, made.entries, made.best, strict=True):
+    for loss, printed, best in zip(made.rows, made.entries, made.best, strict=True):
         row = rows[rows["loss"] == loss].iloc[0]
         assert printed[1] == f"{100 * row['mean']:.2f}({100 * row['std']:.2f})"
         assert best[1] == (round(100 * row["mean"], 2) == round(100 * rows["mean"].max(), 2))
@@ -91,6 +91,7 @@ def test_latex_escapes():
     assert latex_text(r"a_b & 5% #1 {x} ~^\ $") == (
         r"a\_b \& 5\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} \$"
     )
+    assert latex_text("λ0=0.1, λ=10, π1=1") == r"$\lambda_0$=0.1, $\lambda$=10, $\pi_1$=1"
 
 
 def without_escapes(text):

@@ -8,7 +8,16 @@ import pytest
 from scipy import stats
 
 from labelhedge.results import aggregate
-from labelhedge.results.aggregate import accuracies, choose, critical_difference, one_protocol, ranks, significance
+from labelhedge.results.aggregate import (
+    accuracies,
+    choose,
+    critical_difference,
+    one_protocol,
+    ranks,
+    running_time,
+    significance,
+    tuning,
+)
 from labelhedge.results.schema import TEST
 
 
@@ -245,3 +254,59 @@ def test_significance_is_of_top_1():
     _, first = random_table(4, 6)
     second = first.assign(k=2, mean=first["mean"][::-1].to_numpy())
     assert significance(ranks(pd.concat([first, second]))) == significance(ranks(first))
+
+
+def test_each_choice_of_hyperparameters_has_its_own_learning_rate_and_weight_decay():
+    vals = {
+        ("a", 0.1, 0.0): (0.2, 0.3), ("a", 0.01, 0.0): (0.6, 0.4), ("a", 0.1, 1.0): (0.9, 0.0),
+        ("b", 0.1, 0.0): (0.1, 0.1), ("b", 0.01, 0.0): (0.0, 0.0), ("b", 0.1, 1.0): (0.2, 0.4),
+    }  # fmt: skip
+    rows = [
+        network(val, fold=fold, params=params, lr=lr, weight_decay=decay)
+        for (params, lr, decay), pair in vals.items()
+        for fold, val in enumerate(pair)
+    ]
+    made = tuning(pd.DataFrame(rows)).set_index("params")
+    assert made["mean"].to_dict() == pytest.approx({"a": 0.5, "b": 0.3})
+    assert made["std"].to_dict() == pytest.approx({"a": 0.1, "b": 0.1})
+    assert made["networks"].tolist() == [2, 2]
+
+
+def test_hyperparameters_are_averaged_over_seeds_that_choose_for_themselves():
+    vals = {(0, 1.0): 0.2, (0, 2.0): 0.4, (1, 1.0): 0.8, (1, 2.0): 0.6}
+    rows = [network(val, seed=seed, lr=lr, params=params) for (seed, lr), val in vals.items() for params in "ab"]
+    made = tuning(pd.DataFrame(rows))
+    assert made["params"].tolist() == ["a", "b"]
+    assert made["mean"].tolist() == pytest.approx([0.6, 0.6])
+    assert made["std"].tolist() == pytest.approx([0.2, 0.2])
+
+
+def test_a_single_choice_of_hyperparameters_is_no_comparison():
+    rows = [network(0.5, loss="one", lr=lr) for lr in (1.0, 2.0)]
+    rows += [network(0.5, loss="already tuned", noise=noise, params=noise) for noise in ("u", "v")]
+    assert tuning(pd.DataFrame(rows)).empty
+    rows += [network(0.5, loss="two", params=params) for params in "ab"]
+    assert tuning(pd.DataFrame(rows))["loss"].tolist() == ["two", "two"]
+
+
+def test_hyperparameters_without_a_validation_accuracy_are_left_out():
+    rows = [network(0.5, params="a"), network(np.nan, params="b"), network(0.5, params="b", fold=1)]
+    assert tuning(pd.DataFrame(rows))["params"].tolist() == ["a"]
+
+
+def test_seconds_per_epoch():
+    times = [(10.0, 10), (60.0, 20), (4.0, 2)]
+    rows = [network(0.5, fold=fold, seconds=s, epochs=e) for fold, (s, e) in enumerate(times)]
+    rows.append(network(0.5, dataset="other", seconds=5.0, epochs=10))
+    made = running_time(pd.DataFrame(rows))
+    assert made["dataset"].tolist() == ["d", "other"]
+    assert made["mean"].tolist() == pytest.approx([2.0, 0.5])
+    assert made["std"].tolist() == pytest.approx([math.sqrt(2 / 3), 0.0])
+    assert made["networks"].tolist() == [3, 1]
+
+
+def test_neither_mixes_protocols():
+    rows = pd.DataFrame([network(0.5, protocol=p, params=q, seconds=1.0, epochs=1) for p in "xy" for q in "ab"])
+    for function in (tuning, running_time):
+        with pytest.raises(ValueError, match="2 protocols"):
+            function(rows)

@@ -20,7 +20,9 @@ from labelhedge.results.aggregate import (
     choose,
     one_protocol,
     ranks,
+    running_time,
     significance,
+    tuning,
 )
 from labelhedge.results.schema import CELL
 
@@ -41,7 +43,8 @@ class Content:
         curves: Mean of each of :data:`MEASURES` over folds and seeds; index data set, noise, rate, loss, epoch. The λ
             are divided by the λ0 that was chosen, so that seeds and settings which chose another λ0 can be compared.
         spread: Their standard deviations (ddof = 0).
-        seconds: Seconds per epoch of one network; one row per loss, one column per data set.
+        tuning: Mean and std of the validation top-1, for each choice of hyperparameters.
+        running_time: Mean and std of the seconds per epoch of the chosen networks.
         losses: Best first, where there are ranks.
         ranking: None for a single loss, or where no setting has results of all losses.
         significance: None where Friedman's test cannot be made.
@@ -52,7 +55,8 @@ class Content:
     accuracies: pd.DataFrame
     curves: pd.DataFrame
     spread: pd.DataFrame
-    seconds: pd.DataFrame
+    tuning: pd.DataFrame
+    running_time: pd.DataFrame
     losses: tuple[str, ...]
     ranking: Ranking | None
     significance: Significance | None
@@ -75,6 +79,11 @@ class Content:
         return sorted(rows, key=lambda noise: noise_order(*noise))
 
     @property
+    def seconds(self) -> pd.DataFrame:
+        """Seconds per epoch of one network; one row per loss, one column per data set."""
+        return self.running_time.pivot(index="loss", columns="dataset", values="mean")
+
+    @property
     def highlighted(self) -> tuple[str, ...]:
         """The losses that are drawn in colour."""
         return highlighted(self.losses)
@@ -87,7 +96,7 @@ def gather(root: str | os.PathLike[str], protocol: str | None = None) -> Content
         root: The folder that ``labelhedge bench --out`` has filled.
         protocol: The protocol to report on; needed only where there are several.
     """
-    if not Path(root).is_dir():
+    if "://" not in os.fspath(root) and not Path(root).is_dir():
         raise ValueError(f"the folder {Path(root)} does not exist")
     networks = one_protocol(load(root), protocol)
     traces = load_traces(root)
@@ -102,7 +111,8 @@ def gather(root: str | os.PathLike[str], protocol: str | None = None) -> Content
         accuracies=means,
         curves=curves.mean(),
         spread=curves.std(ddof=0),
-        seconds=_seconds_per_epoch(networks),
+        tuning=tuning(networks),
+        running_time=running_time(chosen),
         losses=tuple(ranking.mean.index) if compared else _in_papers_order(networks["loss"].unique()),
         ranking=ranking if compared else None,
         significance=significance(ranking) if compared else None,
@@ -113,11 +123,6 @@ def gather(root: str | os.PathLike[str], protocol: str | None = None) -> Content
 def _in_papers_order(losses: Iterable[str]) -> tuple[str, ...]:
     paper = list(LEADERBOARD)
     return tuple(sorted(losses, key=lambda loss: (paper.index(loss) if loss in paper else len(paper), loss)))
-
-
-def _seconds_per_epoch(networks: pd.DataFrame) -> pd.DataFrame:
-    seconds = (networks["seconds"] / networks["epochs"]).rename("seconds")
-    return seconds.groupby([networks["loss"], networks["dataset"]]).mean().unstack("dataset")
 
 
 def _relative_lambda(traces: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:

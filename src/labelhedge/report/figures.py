@@ -11,7 +11,7 @@ from labelhedge._optional import optional
 from labelhedge._svg import svg
 from labelhedge.report.content import Content
 from labelhedge.report.critical_difference import diagram
-from labelhedge.report.names import KINDS, LINES, noise_label
+from labelhedge.report.names import KINDS, LINES, has_rate, noise_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,17 +48,18 @@ def write_figures(content: Content, folder: Path) -> Iterator[Path]:
 
 def accuracy_by_rate(content: Content) -> Any:
     """Test top-1 accuracy against the noise rate: one row per data set, one column per kind of noise."""
-    kinds = [noise for noise in dict.fromkeys(noise for noise, _ in content.noises) if noise != "clean"]
-    if not kinds:
-        return None
-    figure, panels = _grid(len(content.datasets), len(kinds), width=3.6, height=2.3)
+    kinds = [noise for noise in dict.fromkeys(noise for noise, _ in content.noises) if has_rate(noise)]
     top1 = content.accuracies[content.accuracies["k"] == 1]
-    for dataset, row in zip(content.datasets, panels, strict=True):
+    datasets = sorted(top1.loc[top1["noise"].isin(kinds), "dataset"].unique())
+    if not datasets:
+        return None
+    figure, panels = _grid(len(datasets), len(kinds), width=3.6, height=2.3)
+    for dataset, row in zip(datasets, panels, strict=True):
         for kind, panel in zip(kinds, row, strict=True):
             rows = top1[(top1["dataset"] == dataset) & top1["noise"].isin(["clean", kind])]
             lines = {loss: group.set_index("rate")["mean"].sort_index() * 100 for loss, group in rows.groupby("loss")}
             _lines(panel, lines, content, marker="o")
-    _label(panels, content.datasets, [KINDS.get(kind, kind) for kind in kinds], "noise rate", "test top-1, %")
+    _label(panels, datasets, [KINDS.get(kind, kind) for kind in kinds], "noise rate", "test top-1, %")
     return _with_legend(figure, panels, content.highlighted)
 
 

@@ -1,9 +1,18 @@
-"""How noise is called and ordered, and which losses stand out, the same in tables, figures and the page."""
+"""How things are called and ordered, and which losses stand out, the same in tables, figures and the page."""
 
+import json
 from collections.abc import Sequence
 
-KINDS = {"clean": "clean", "uniform": "uniform", "class_dependent": "class-dependent"}
-_SHORT = {"clean": "clean", "uniform": "u", "class_dependent": "cd"}
+HUMAN = ("aggre", "random1", "random2", "random3", "worse")
+"""Labels that people gave, CIFAR-10N's sets, in the order of how many are wrong. They have no rate."""
+KINDS = {
+    "clean": "clean",
+    "uniform": "uniform",
+    "class_dependent": "class-dependent",
+    **{name: f"human, {name}" for name in HUMAN},
+}
+_SHORT = {"uniform": "u", "class_dependent": "cd"}
+_SYMBOLS = {"lam": "λ", "lambda0": "λ0", "alpha": "α", "beta": "β", "pi1": "π1", "temperature": "τ"}
 
 STANDING_OUT = ("aldr-kl", "ldr-kl", "ce")
 LINES = {
@@ -13,18 +22,31 @@ LINES = {
 """The colours of the losses that stand out, on a light and on a dark page; the others are grey."""
 
 
+def has_rate(noise: str) -> bool:
+    """Whether a noise of this kind comes at several rates."""
+    return noise != "clean" and noise not in HUMAN
+
+
 def noise_id(noise: str, rate: float) -> str:
-    """A short name of a noise: clean, u0.3, cd0.1."""
-    return noise if noise == "clean" else f"{_SHORT.get(noise, noise)}{rate:.12g}"
+    """A short name of a noise: clean, u0.3, cd0.1, worse."""
+    return f"{_SHORT.get(noise, noise)}{rate:.12g}" if has_rate(noise) else noise
 
 
 def noise_label(noise: str, rate: float) -> str:
     """A name of a noise for readers."""
-    return noise if noise == "clean" else f"{KINDS.get(noise, noise)} {rate:g}"
+    kind = KINDS.get(noise, noise)
+    return f"{kind} {rate:g}" if has_rate(noise) else kind
+
+
+def noisy_labels(noise: str, rate: float) -> str:
+    """A name of labels with a noise: clean labels, uniform 0.3 noise, human labels (worse)."""
+    if noise in HUMAN:
+        return f"human labels ({noise})"
+    return "clean labels" if noise == "clean" else f"{noise_label(noise, rate)} noise"
 
 
 def noise_order(noise: str, rate: float) -> tuple[int, str, float]:
-    """A key that sorts noises: clean, uniform, class-dependent, any other; by rate within a kind."""
+    """A key that sorts noises: clean, uniform, class-dependent, human, any other; by rate within a kind."""
     kinds = tuple(KINDS)
     return kinds.index(noise) if noise in kinds else len(kinds), noise, rate
 
@@ -32,6 +54,16 @@ def noise_order(noise: str, rate: float) -> tuple[int, str, float]:
 def column(k: int | str) -> str:
     """The name of a column: top-1 to top-5, or overall."""
     return k if isinstance(k, str) else f"top-{k}"
+
+
+def choice(params: str) -> str:
+    """The name of a choice of hyperparameters, given as JSON: λ=0.1, or α=0.1, β=9.9."""
+    return ", ".join(f"{_SYMBOLS.get(name, name)}={value:g}" for name, value in json.loads(params).items())
+
+
+def choice_order(params: str) -> list[float]:
+    """A key that sorts choices of hyperparameters of one loss: by their values."""
+    return list(json.loads(params).values())
 
 
 def highlighted(losses: Sequence[str]) -> tuple[str, ...]:

@@ -174,13 +174,14 @@
   }
 
   function drawRates() {
-    const kinds = [...new Set(data.noises.map(({ kind }) => kind))].filter((kind) => kind !== "clean");
+    const present = data.noises.filter(({ id }) => Object.keys(results(chosen.dataset, id)).length);
+    const kinds = [...new Set(present.filter((noise) => noise.has_rate).map(({ kind }) => kind))];
     const i = data.ks.indexOf(chosen.k);
     const traces = [];
     const layout = { yaxis: axis(`test top-${chosen.k}, %`) };
     const width = 1 / Math.max(kinds.length, 1);
     kinds.forEach((kind, panel) => {
-      const shown = data.noises.filter((noise) => noise.kind === kind || noise.kind === "clean");
+      const shown = present.filter((noise) => noise.kind === kind || noise.kind === "clean");
       const line = (loss) => {
         const points = shown
           .map(({ id, rate }) => [rate, (results(chosen.dataset, id)[loss] || [[]])[0][i]])
@@ -194,7 +195,7 @@
       const label = shown.find((noise) => noise.kind === kind).kind_label;
       layout[panel ? `xaxis${panel + 1}` : "xaxis"] = axis(`rate, ${label}`, { domain, rangemode: "tozero" });
     });
-    draw("rates", traces, layout, "There are no results with noise.");
+    draw("rates", traces, layout, "There are no results with a noise rate.");
   }
 
   const curvesOf = () => (data.curves[chosen.dataset] || {})[chosen.noise] || {};
@@ -230,7 +231,7 @@
     const unit = seconds.ce;
     const losses = Object.keys(seconds).sort((a, b) => seconds[b] - seconds[a]);
     byId("cost-text").textContent =
-      "Seconds per epoch of one network, the mean over all that were trained" +
+      "Seconds per epoch of one network, the mean over those of the chosen configurations" +
       (unit ? `, with those of cross entropy as 1 (${Number(unit.toPrecision(3))} s)` : "") +
       ". Networks are trained many at once and each counts its share of the time, so a loss with less to tune, whose stacks are smaller, seems slower, and so do all where several processes share a device.";
     const colours = losses.map((loss) => lineColours()[data.highlighted.indexOf(loss)] || colour("--others"));

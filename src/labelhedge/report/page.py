@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from labelhedge._optional import optional
 from labelhedge.report.content import KS, MEASURES, Content
 from labelhedge.report.critical_difference import diagram
-from labelhedge.report.names import KINDS, LINES, column, noise_id, noise_label
+from labelhedge.report.names import KINDS, LINES, column, has_rate, noise_id, noise_label
 from labelhedge.report.paper import LEADERBOARD
+from labelhedge.report.sections import hyperparameters_section, running_time_section
 from labelhedge.report.text import facts, leaderboard_text, left_out, significance_text, summary
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def page(content: Content) -> str:
         "summary": escape(summary(content)),
         "leaderboard_text": _paragraphs(leaderboard_text(content)),
         "significance_text": _paragraphs(significance_text(content)) + _diagram(content),
+        "running_time": running_time_section(content),
+        "hyperparameters": hyperparameters_section(content),
         "facts": "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(content)),
         "left_out": _left_out(content),
         "css": package.joinpath("page.css").read_text(encoding="utf-8"),
@@ -60,6 +63,7 @@ def page_data(content: Content) -> dict[str, Any]:
                 "label": noise_label(noise, rate),
                 "kind": noise,
                 "kind_label": KINDS.get(noise, noise),
+                "has_rate": has_rate(noise),
                 "rate": rate,
             }
             for noise, rate in content.noises

@@ -1,16 +1,17 @@
-"""The tables as Markdown, LaTeX and CSV."""
+"""Tables as Markdown and LaTeX; the leaderboard and the accuracies, which are CSV too."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from labelhedge._optional import optional
 from labelhedge.report.content import KS, Content
-from labelhedge.report.names import column, noise_label
+from labelhedge.report.names import column, noisy_labels
 from labelhedge.report.paper import LEADERBOARD
 
 if TYPE_CHECKING:
@@ -23,18 +24,37 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
+    "λ0": r"$\lambda_0$",  # before λ
+    "λ": r"$\lambda$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "π1": r"$\pi_1$",
+    "τ": r"$\tau$",
 }
+_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Entries as they are printed: one row per loss, mean(std) in each column, the best of a column marked."""
+    """Entries as they are printed: mean(std), the best ones marked.
+
+    Attributes:
+        title: What the numbers are.
+        kind: What the rows are: losses, or noises.
+        rows: The names of the rows.
+        columns: The names of the columns.
+        entries: One tuple per row.
+        best: In the shape of the entries.
+        group: What stands above all columns; nothing by default.
+    """
 
     title: str
+    kind: Literal["loss", "noise"]
+    rows: tuple[str, ...]
     columns: tuple[str, ...]
-    losses: tuple[str, ...]
     entries: tuple[tuple[str, ...], ...]
     best: tuple[tuple[bool, ...], ...]
+    group: str = ""
 
 
 def entry(mean: float, std: float) -> str:
@@ -46,7 +66,7 @@ def _table(title: str, mean: pd.DataFrame, std: pd.DataFrame, *, best: Literal["
     printed = mean.round(2)  # two losses that print the same best number are both marked
     entries = tuple(tuple(map(entry, *rows)) for rows in zip(mean.to_numpy(), std.to_numpy(), strict=True))
     marks = tuple(tuple(row) for row in (printed == printed.agg(best)).to_numpy())
-    return Table(title, tuple(map(column, mean.columns)), tuple(mean.index), entries, marks)
+    return Table(title, "loss", tuple(mean.index), tuple(map(column, mean.columns)), entries, marks)
 
 
 def paper_frames(losses: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -63,7 +83,7 @@ def leaderboard(ranking: Ranking) -> tuple[Table, Table]:
     """Our average ranks, and the paper's of the same losses in the same order."""
     title = f"Average rank in {ranking.settings} settings (standard deviation)"
     ours = _table(title, ranking.mean, ranking.std, best="min")
-    return ours, _table("The paper's average rank", *paper_frames(ours.losses), best="min")
+    return ours, _table("The paper's average rank", *paper_frames(ours.rows), best="min")
 
 
 def accuracy(content: Content, dataset: str, noise: str, rate: float) -> Table | None:
@@ -73,14 +93,15 @@ def accuracy(content: Content, dataset: str, noise: str, rate: float) -> Table |
         return None
     losses = [loss for loss in content.losses if loss in set(rows["loss"])]
     mean, std = (100 * rows.pivot(index="loss", columns="k", values=value).loc[losses] for value in ("mean", "std"))
-    title = f"Test accuracy on {dataset}, {noise_label(noise, rate)} noise, in percent (standard deviation)"
-    return _table(title.replace("clean noise", "clean labels"), mean, std, best="max")
+    title = f"Test accuracy on {dataset}, {noisy_labels(noise, rate)}, in percent (standard deviation)"
+    return _table(title, mean, std, best="max")
 
 
 def markdown(*tables: Table) -> str:
-    """Tables of the same losses side by side, columns aligned in the source too."""
-    header = ["loss", *(name for table in tables for name in table.columns)]
-    rows = [[f"`{loss}`"] for loss in tables[0].losses]
+    """Tables with the same rows side by side, columns aligned in the source too."""
+    kind = tables[0].kind
+    header = [kind, *(f"{table.group} {name}".lstrip() for table in tables for name in table.columns)]
+    rows = [[f"`{row}`" if kind == "loss" else row] for row in tables[0].rows]
     for table in tables:
         for row, entries, best in zip(rows, table.entries, table.best, strict=True):
             row += [f"**{text}**" if bold and text else text for text, bold in zip(entries, best, strict=True)]
@@ -95,24 +116,34 @@ def markdown(*tables: Table) -> str:
     return "".join(f"| {line} |\n" for line in lines)
 
 
-def latex(table: Table) -> str:
-    """A tabular that needs no package."""
-    lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\hline"]
-    lines += [" & ".join(["loss", *map(latex_text, table.columns)]) + r" \\", r"\hline"]
-    for loss, entries, best in zip(table.losses, table.entries, table.best, strict=True):
-        marked = (rf"\textbf{{{text}}}" if bold and text else text for text, bold in zip(entries, best, strict=True))
-        lines.append(" & ".join([latex_text(loss), *marked]) + r" \\")
+def latex(*tables: Table) -> str:
+    """A tabular that needs no package, of tables with the same rows side by side."""
+    grouped = any(table.group for table in tables)
+    columns = "".join("|" * grouped + "r" * len(table.columns) for table in tables)
+    lines = [rf"\begin{{tabular}}{{l{columns}}}", r"\hline"]
+    if grouped:
+        groups = [rf"\multicolumn{{{len(t.columns)}}}{{c}}{{{latex_text(t.group)}}}" for t in tables]
+        lines.append(" & ".join(["", *groups]).lstrip() + r" \\")
+    header = [tables[0].kind, *(name for table in tables for name in table.columns)]
+    lines += [" & ".join(map(latex_text, header)) + r" \\", r"\hline"]
+    for number, name in enumerate(tables[0].rows):
+        marked = (
+            rf"\textbf{{{text}}}" if bold and text else text
+            for table in tables
+            for text, bold in zip(table.entries[number], table.best[number], strict=True)
+        )
+        lines.append(" & ".join([latex_text(name), *marked]) + r" \\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
 
 
 def latex_text(text: str) -> str:
-    """Text with LaTeX's special characters escaped."""
-    return "".join(_LATEX.get(character, character) for character in text)
+    """Text with LaTeX's special characters escaped, and Greek letters in its way."""
+    return _SPECIAL.sub(lambda match: _LATEX[match[0]], text)
 
 
-def _float(*tables: Table) -> str:
-    """A LaTeX float with one tabular above the other: thirteen columns would not fit a page."""
-    parts = [f"\\caption{{{latex_text(table.title)}}}\n\\smallskip\n{latex(table)}" for table in tables]
+def latex_float(*tabulars: tuple[str, str]) -> str:
+    """A LaTeX float with captions and tabulars, one above the other: thirteen columns would not fit a page."""
+    parts = [f"\\caption{{{latex_text(caption)}}}\n\\smallskip\n{tabular}" for caption, tabular in tabulars]
     body = "\\par\\medskip\n".join(parts)
     return f"\\begin{{table}}[htbp]\n\\centering\n\\small\n{body}\\end{{table}}\n"
 
@@ -124,28 +155,31 @@ def leaderboard_csv(ranking: Ranking) -> pd.DataFrame:
     return optional("pandas", "bench").DataFrame(rows, columns=["loss", "k", "mean", "std", "paper_mean", "paper_std"])  # type: ignore[no-any-return]
 
 
+def write_table(folder: Path, name: str, text: str) -> Path:
+    """Write a file and return where it is."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def write_tables(content: Content, folder: Path) -> Iterator[Path]:
-    """Write all tables into a folder and name the files.
+    """Write leaderboard and accuracies into a folder and name the files.
 
     Args:
         content: The results.
         folder: Where to write; it must exist.
     """
-
-    def write(name: str, text: str) -> Path:
-        path = folder / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
     if content.ranking is not None:
         ours, paper = leaderboard(content.ranking)
-        named = Table(paper.title, tuple(f"paper {c}" for c in paper.columns), paper.losses, paper.entries, paper.best)
-        yield write("leaderboard.md", f"{ours.title}\n\n{markdown(ours, named)}")
-        yield write("leaderboard.tex", _float(ours, paper))
-        yield write("leaderboard.csv", leaderboard_csv(content.ranking).to_csv(index=False))
-    yield write("accuracy.csv", content.accuracies.to_csv(index=False))
+        beside = markdown(ours, replace(paper, group="paper"))
+        yield write_table(folder, "leaderboard.md", f"{ours.title}\n\n{beside}")
+        yield write_table(folder, "leaderboard.tex", latex_float(*((t.title, latex(t)) for t in (ours, paper))))
+        yield write_table(folder, "leaderboard.csv", leaderboard_csv(content.ranking).to_csv(index=False))
+    yield write_table(folder, "accuracy.csv", content.accuracies.to_csv(index=False))
     for dataset in content.datasets:
         found = (accuracy(content, dataset, noise, rate) for noise, rate in content.noises)
         tables = [table for table in found if table is not None]
-        yield write(f"accuracy-{dataset}.md", "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables))
-        yield write(f"accuracy-{dataset}.tex", "\n".join(map(_float, tables)))
+        sections = "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables)
+        yield write_table(folder, f"accuracy-{dataset}.md", sections)
+        floats = "\n".join(latex_float((table.title, latex(table))) for table in tables)
+        yield write_table(folder, f"accuracy-{dataset}.tex", floats)

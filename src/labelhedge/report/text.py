@@ -71,7 +71,7 @@ def facts(content: Content) -> list[tuple[str, str]]:
     return [
         ("Protocol", content.protocol),
         ("Data sets", ", ".join(content.datasets)),
-        ("Noise", ", ".join(noise_label(*noise) for noise in content.noises)),
+        ("Noise", "; ".join(noise_label(*noise) for noise in content.noises)),
         ("Losses", ", ".join(content.losses)),
         ("Folds", str(networks["fold"].nunique())),
         ("Seeds", ", ".join(map(str, sorted(networks["seed"].unique())))),

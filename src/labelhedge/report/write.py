@@ -8,7 +8,9 @@ from pathlib import Path
 
 from labelhedge.report.content import Content, gather
 from labelhedge.report.figures import write_figures
+from labelhedge.report.hyperparameters import write_hyperparameters
 from labelhedge.report.page import page
+from labelhedge.report.running_time import write_running_time
 from labelhedge.report.tables import write_tables
 
 
@@ -42,4 +44,10 @@ def write(
         needed.mkdir(parents=True, exist_ok=True)
     index = folder / "index.html"
     index.write_text(page(content), encoding="utf-8")
-    return Report(content, (index, *write_tables(content, tables), *write_figures(content, figures)))
+    written = [
+        *write_tables(content, tables),
+        *write_hyperparameters(content, tables),
+        *write_running_time(content, tables),
+        *write_figures(content, figures),
+    ]
+    return Report(content, (index, *written))

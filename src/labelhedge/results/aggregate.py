@@ -35,18 +35,21 @@ def one_protocol(rows: pd.DataFrame, protocol: str | None = None) -> pd.DataFram
     return rows if protocol is None else rows[rows["protocol"] == protocol]
 
 
-def choose(networks: pd.DataFrame) -> pd.DataFrame:
+def choose(networks: pd.DataFrame, within: Sequence[str] = CELL) -> pd.DataFrame:
     """The networks of the configuration that each cell chooses by validation accuracy; test accuracy plays no part.
 
     Args:
         networks: Rows of :func:`labelhedge.results.load`, of any number of cells.
+        within: The columns that name a cell. With ``params`` among them every choice of hyperparameters has a learning
+            rate and a weight decay chosen for it.
 
     Returns:
         In each cell the rows, one per fold, of the configuration with the highest mean ``val_top1``, in their order
         and with their index. Of equal configurations the first one wins; one with an empty ``val_top1`` loses.
     """
-    cell = networks.groupby(list(CELL), sort=False).ngroup().to_numpy()
-    configuration = networks.groupby([*CELL, *CONFIGURATION], sort=False, dropna=False).ngroup().to_numpy()
+    columns = list(dict.fromkeys([*within, *CONFIGURATION]))
+    cell = networks.groupby(list(within), sort=False, dropna=False).ngroup().to_numpy()
+    configuration = networks.groupby(columns, sort=False, dropna=False).ngroup().to_numpy()
     means = np.bincount(configuration, networks["val_top1"].to_numpy(float)) / np.bincount(configuration)
     mean = np.nan_to_num(means, nan=-np.inf)[configuration]
     best = np.full(len(networks), -np.inf)
@@ -68,10 +71,42 @@ def accuracies(chosen: pd.DataFrame) -> pd.DataFrame:
         One row per data set, noise, rate, loss and k, with ``mean``, ``std`` (that of the population: ddof = 0) and
         the number of ``networks``. There is no row where a test accuracy is empty.
     """
-    keys = [*SETTING, "loss", "k"]
     long = one_protocol(chosen).melt([*SETTING, "loss"], list(TEST), "k", "accuracy")
     long["k"] = long["k"].str.removeprefix("test_top").astype(int)
-    groups = long.groupby(keys, sort=True)["accuracy"]
+    return _mean_and_std(long, [*SETTING, "loss", "k"], "accuracy")
+
+
+def tuning(networks: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation of the validation top-1 over folds and seeds, for each choice of hyperparameters.
+
+    Args:
+        networks: All networks of one protocol. Cells that tried a single choice are left out: they compare nothing.
+
+    Returns:
+        One row per data set, noise, rate, loss and ``params``, with ``mean``, ``std`` and ``networks`` as in
+        :func:`accuracies`, each with the learning rate and weight decay that :func:`choose` finds for it.
+    """
+    choices = one_protocol(networks).groupby(list(CELL))["params"].transform("nunique")
+    chosen = choose(networks[choices > 1], (*CELL, "params"))
+    return _mean_and_std(chosen, [*SETTING, "loss", "params"], "val_top1")
+
+
+def running_time(chosen: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation of the seconds per epoch of one network over noises, folds and seeds.
+
+    Args:
+        chosen: Rows of :func:`choose`, of one protocol.
+
+    Returns:
+        One row per data set and loss, with ``mean``, ``std`` and ``networks`` as in :func:`accuracies`.
+    """
+    rows = one_protocol(chosen).assign(seconds=chosen["seconds"] / chosen["epochs"])
+    return _mean_and_std(rows, ["dataset", "loss"], "seconds")
+
+
+def _mean_and_std(rows: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
+    """One row per group that has no empty value."""
+    groups = rows.groupby(keys, sort=True)[value]
     table = groups.agg(mean="mean", networks="size", present="count")
     table.insert(1, "std", groups.std(ddof=0))
     complete: pd.DataFrame = table[table["present"] == table["networks"]]

@@ -13,7 +13,7 @@ TEST = tuple(f"test_top{k}" for k in range(1, 6))
 _CELL = {
     "protocol": "string",  # name and digest of the protocol: rows of two protocols never mix
     "dataset": "string",
-    "noise": "string",  # clean, uniform or class_dependent
+    "noise": "string",  # clean, uniform, class_dependent, or the name of a set of human labels
     "rate": "float64",
     "loss": "string",  # the id of a loss, with @l1 where it is tuned on L1-normalised logits
     "seed": "int64",

@@ -17,6 +17,7 @@ NEEDS = {
     "triton": ["src/labelhedge/kernels/*"],
     "transformers": ["src/labelhedge/integrations/transformers.py", "tests/integrations/*"],
     "lightning": ["src/labelhedge/integrations/lightning.py", "tests/integrations/*"],
+    "ray": ["tests/bench/test_ray.py"],
 }
 """Files that only those can import who have the package."""
 collect_ignore_glob = [

@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 
 import labelhedge as lh
-from labelhedge.bench.run import device_name
+from labelhedge.bench.rows import device_name
 from labelhedge.models.resnet import resnet18
 from labelhedge.train._network import Network
+from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
-from labelhedge.train.single import Data, ImageRecipe, ImageTask, Training
+from labelhedge.train.single import ImageRecipe, ImageTask
 from labelhedge.train.stacked import Fold, Trial
 
 EXACT = "aldr-kl, exact λ"

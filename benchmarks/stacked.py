@@ -20,7 +20,8 @@ from torch import nn
 import labelhedge as lh
 from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import PRESETS, entry
-from labelhedge.bench.run import device_name, task, trials
+from labelhedge.bench.rows import device_name
+from labelhedge.bench.run import task, trials
 from labelhedge.noise.settings import PAPER
 from labelhedge.train.stacked import train
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "_random": set(),
     "_svg": {"_optional"},
     "audit": {"audit", "losses", "train", "_optional"},
-    "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional"},
+    "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional", "_random"},
     "cli": {
         "audit",
         "bench",
@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "data",
         "figures",
         "losses",
+        "models",
         "noise",
         "report",
         "results",

@@ -4,14 +4,18 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 from pandas.testing import assert_frame_equal
+from typer.testing import CliRunner
 
 import labelhedge as lh
+from labelhedge.bench import ray
 from labelhedge.bench.protocol import PRESETS
+from labelhedge.cli.app import app
 from labelhedge.results import load, load_traces
-from tests.cli.bench_command import JOBS, QUICK, last_line, result_files
+from tests.cli.bench_command import JOBS, QUICK, assert_same_bits, last_line, result_files
 
 PEAK = """
 import re
@@ -103,6 +107,19 @@ def test_the_paper_stands_for_its_losses_and_noises(forker):
         (["--loss", "ce,,mae"], "empty name in the list 'ce,,mae'"),
         (["--noise", "clean,"], "empty name in the list 'clean,'"),
         (["--dataset", ""], "empty name in the list ''"),
+        (["--engine", "spark"], "unknown engine 'spark'; known engines: local, ray"),
+        (["--address", "localhost:6379"], "--address is for --engine ray, and the engine is local"),
+        (["--cpus-per-job", "1"], "--cpus-per-job is for --engine ray, and the engine is local"),
+        (["--gpus-per-job", "0"], "--gpus-per-job is for --engine ray, and the engine is local"),
+        (["--retries", "0"], "--retries is for --engine ray, and the engine is local"),
+        (["--engine", "ray", "--workers", "2"], "--workers is for --engine local, and the engine is ray"),
+        (["--engine", "ray", "--memory", "1GB"], "--memory is for --engine local, and the engine is ray"),
+        (["--engine", "ray", "--device", "cuda:1"], "device must be cpu or cuda on Ray, got 'cuda:1'"),
+        (
+            ["--engine", "ray", "--device", "cuda", "--gpus-per-job", "0"],
+            "--device cuda and --gpus-per-job 0 do not go",
+        ),
+        (["--engine", "ray", "--device", "cpu", "--gpus-per-job", "1"], "--device cpu and --gpus-per-job 1 do not go"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(forker, tmp_path, arguments, message):
@@ -131,6 +148,59 @@ def test_too_little_memory_is_one_sentence_and_exit_code_2(forker, tmp_path):
     assert not result_files(tmp_path)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense", "ray://nowhere.invalid:10001"])
+def test_a_cluster_that_is_not_there_is_one_sentence_and_exit_code_2(forker, tmp_path, address):
+    answer = forker.start(*QUICK, "--engine", "ray", "--address", address, "--out", tmp_path).finish()
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.count("\n") == 2  # after the plan
+    assert last_line(answer.stderr).startswith(f"labelhedge: cannot join the Ray cluster {address}: ")
+    assert not result_files(tmp_path)
+
+
+def test_without_ray_there_is_a_sentence_that_says_how_to_get_it(tmp_path):
+    code = "import sys; sys.modules['ray'] = None; from labelhedge.cli import main; main()"
+    line = [sys.executable, "-c", code, "bench", *QUICK, "--engine", "ray", "--out", str(tmp_path)]
+    answer = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert answer.returncode == 2
+    expected = "labelhedge: ray is not installed; get it with: pip install 'labelhedge[ray]'"
+    assert last_line(answer.stderr) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "share"),
+    [
+        ([], ("cpu", 1, 0)),
+        (["--cpus-per-job", "3"], ("cpu", 3, 0)),
+        (["--device", "cuda"], ("cuda", 1, 1)),
+        (["--gpus-per-job", "0.25"], ("cuda", 1, 0.25)),
+        (["--device", "cpu", "--gpus-per-job", "0"], ("cpu", 1, 0)),
+    ],
+)
+def test_a_job_on_ray_has_a_cpu_and_on_cuda_a_gpu_unless_said_otherwise(monkeypatch, tmp_path, arguments, share):
+    told = []
+
+    def work_off(jobs, store, machine, share, retries, advance):
+        told.append((machine.device, share.cpus, share.gpus))
+
+    monkeypatch.setattr(ray, "work_off", work_off)
+    monkeypatch.setattr(ray, "cluster", lambda address: nullcontext())
+    monkeypatch.setattr(ray.Share, "at_once", lambda share: 1)
+    answer = CliRunner().invoke(app, ["bench", *QUICK, "--engine", "ray", *arguments, "--out", str(tmp_path)])
+    assert answer.exit_code == 0, answer.output
+    assert told == [share]
+
+
+def test_two_processes_share_a_folder_behind_a_url_and_train_every_job_once(forker, whole, tmp_path):
+    url = f"dir::file://{tmp_path}"
+    commands = [forker.start(*QUICK, "--workers", "1", "--out", url) for _ in range(2)]
+    for command in commands:
+        answer = command.finish()
+        assert (answer.returncode, answer.stdout) == (0, ""), answer.stderr
+        assert last_line(answer.stderr) == f"results are in {url}; now: labelhedge report {url} --out report"
+    assert len(forker.trained(url)) == JOBS
+    assert_same_bits(url, whole[0])
+
+
 def test_results_of_another_grid_are_refused(forker, whole, tmp_path):
     out, _ = whole
     source = next((out / "networks").rglob("ce/seed0/*.parquet"))
@@ -155,6 +225,8 @@ def test_help_shows_an_example(forker):
     words = " ".join(answer.stdout.split())
     assert "Example: labelhedge bench --dataset vowel --loss aldr-kl,ce --noise clean,u0.3 --out results" in words
     for option in ("--preset", "--seeds", "--epochs", "--folds", "--device", "--workers", "--memory", "--json"):
+        assert option in words
+    for option in ("--engine", "--address", "--cpus-per-job", "--gpus-per-job", "--retries"):
         assert option in words
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import fsspec
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
@@ -116,6 +117,45 @@ def test_pandas_and_duckdb_read_the_same(tmp_path):
         assert_frame_equal(told, expected.sort_values("noise", ignore_index=True), check_exact=True)
 
 
+def test_behind_a_url_is_the_same_as_in_a_folder(tmp_path):
+    url = f"memory:/{tmp_path}"
+    for root in (tmp_path, url):
+        for place in (PLACE, PLACE.replace("vowel", "vowel-2"), "fair-1/letter/ce/seed0"):
+            write(root, ["u0.3", "clean"], place=place, dataset=place)
+        write(root, ["cd0.1"], best_epoch=1)
+        write(root, ["cd0.1"], best_epoch=2)
+    for read in (load, load_traces):
+        assert_frame_equal(read(url), read(tmp_path), check_exact=True)
+    assert sorted(load(url)["best_epoch"]) == [2, 3, 3, 3]
+    store = ResultsStore(url)
+    assert store.root == url
+    assert store.finished(PLACE, "[]") == {"clean", "u0.3", "cd0.1"}
+    assert store.finished("paper-1/vowel", "[]") == {"clean", "u0.3", "cd0.1"}
+    with pytest.raises(ValueError, match=r"cd0\.1\.parquet was computed with other hyperparameters"):
+        store.finished(PLACE, "[0.2]")
+
+
+def test_what_is_no_result_behind_a_url_is_skipped(tmp_path):
+    folder = fsspec.filesystem("memory")
+    folder.pipe_file(f"{tmp_path}/networks/{PLACE}/.clean.parquet", b"somebody's copy in the making")
+    folder.pipe_file(f"{tmp_path}/networks/{PLACE}/notes.txt", b"somebody's notes")
+    url = f"memory:/{tmp_path}"
+    assert ResultsStore(url).finished(PLACE, "[]") == set()
+    with pytest.raises(ValueError, match=f"no results in {url}; fill it with: labelhedge bench --out {url}"):
+        load(url)
+
+
+def test_the_url_of_a_file_is_a_path(tmp_path):
+    write(f"file://{tmp_path}", ["clean"])
+    assert ResultsStore(f"file://{tmp_path}").root == tmp_path
+    assert len(load(tmp_path)) == len(load(f"file://{tmp_path}")) == 1
+
+
+def test_an_unknown_kind_of_url_is_refused():
+    with pytest.raises(ValueError, match="Protocol not known: nowhere"):
+        ResultsStore("nowhere://results")
+
+
 @pytest.mark.parametrize("read", [load, load_traces])
 @pytest.mark.parametrize("folder", ["", "nowhere"])
 def test_a_folder_without_results_says_how_to_fill_it(tmp_path, read, folder):
@@ -148,11 +188,13 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_place_is_claimed_by_one_process_until_it_is_gone(tmp_path):
+@pytest.mark.parametrize("url", ["", "memory:/"])
+def test_a_place_is_claimed_by_one_process_until_it_is_gone(tmp_path, url):
+    root = f"{url}{tmp_path}"
     hold = "import sys; from labelhedge.results import ResultsStore\n"
     hold += "with ResultsStore(sys.argv[1]).claim('p') as ours: print(ours, flush=True); sys.stdin.read()"
-    line = [sys.executable, "-c", hold, str(tmp_path)]
-    store = ResultsStore(tmp_path)
+    line = [sys.executable, "-c", hold, root]
+    store = ResultsStore(root)
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "True\n"
         with store.claim("p") as ours, store.claim("q") as another:

@@ -32,7 +32,7 @@ def work_off(
         advance: Told how many network-epochs have been trained since the last call.
     """
     if workers == 1:
-        _work(jobs, store, machine, advance)
+        do_all(jobs, store, machine, advance)
         return
     context = multiprocessing.get_context("spawn")
     done = [context.Value("q", 0) for _ in range(workers)]
@@ -80,12 +80,13 @@ def _worker(jobs: Sequence[Job], root: Any, machine: Machine, parent: int, done:
             os._exit(1)  # the parent was killed
 
     try:
-        _work(jobs, ResultsStore(root), machine, advance)
+        do_all(jobs, ResultsStore(root), machine, advance)
     except Exception as error:  # whatever it is, the parent has to tell it
         errors.put(error)
 
 
-def _work(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
+def do_all(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
+    """Do in this process what is left of the jobs, but for what others have in hand: wait until they are done."""
     open_jobs = list(jobs)
     with one_thread():
         while open_jobs:
@@ -97,7 +98,7 @@ def _work(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: C
 
 def _do(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> bool:
     """Do what is left of a job; False if another process has it in hand."""
-    with store.claim(job.place) as ours:
+    with store.claim(job.lock) as ours:
         rest = missing(job, store) if ours else None
         if rest is not None:
             run(rest, store, machine, advance)

@@ -7,21 +7,26 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from labelhedge import losses
+from labelhedge._random import permutation
+from labelhedge.bench.images import ImageSettings
 from labelhedge.data import Dataset
-from labelhedge.noise.settings import PAPER, Setting
+from labelhedge.noise.settings import HUMAN, PAPER, Setting
+from labelhedge.train.augment import Augmentation
+from labelhedge.train.single import ImageRecipe
 from labelhedge.train.stacked import Fold, Recipe
 
 TABULAR = ("vowel", "letter", "news20", "aloi")
 BALANCED = ("kuzushiji-49",)
 """Data sets whose accuracies are means over the classes."""
-L1 = "@l1"
-"""Ends the name of an entry that is a rival on L1-normalised logits, as LDR-KL and ALDR-KL are by default."""
+NORMALIZED = "@"
+"""In the name of an entry, between a loss and the normaliser of its logits."""
+_NORMALIZERS = ("l1", "softplus")
 _FORMAT = 1
 """Raised when the code changes so that the same protocol gives other numbers."""
 
@@ -50,7 +55,12 @@ class Protocol:
     splits: int = 5
     """The training rows are cut into this many parts; each is the validation part of one fold."""
     folds: int = 5
-    """How many of those folds are trained."""
+    """How many of those folds are trained. With one split there is no validation: all rows train, and the last epoch is
+    the one that is tested."""
+    grids: bool = True
+    """Whether hyperparameters of the losses are tuned; otherwise they have their defaults."""
+    images: ImageSettings = field(default_factory=ImageSettings)
+    """What holds for images in place of epochs, schedule and layers."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -61,11 +71,19 @@ class Protocol:
     @property
     def id(self) -> str:
         """The name and a digest of every setting: results of two protocols are kept apart by it."""
-        settings = json.dumps([_FORMAT, dataclasses.asdict(self)], sort_keys=True)
+        chosen = dataclasses.asdict(self)
+        for name, default in (("grids", True), ("images", dataclasses.asdict(ImageSettings()))):
+            if chosen[name] == default:  # they came later than the first results
+                del chosen[name]
+        settings = json.dumps([_FORMAT, chosen], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
+    def image_recipe(self, data: Dataset) -> ImageRecipe:
+        """How the networks for a data set of images are built and trained."""
+        return self.images.recipe(data, self.batch_size, self.momentum, self.review_after)
+
     def recipe(self, data: Dataset) -> Recipe:
-        """How the networks for a data set are built and trained."""
+        """How the networks for a table are built and trained."""
         features = np.shape(data.train.inputs)[1]
         return Recipe(
             hidden=(min(features, data.num_classes),) * self.hidden_layers,
@@ -79,23 +97,26 @@ class Protocol:
     def cross_validation(self, data: Dataset, seed: int) -> list[Fold]:
         """The folds: parts of equal size, and the few rows that are left over always train.
 
-        The rows of a data set come in random order, so the parts are pieces of it.
+        The rows of a table come in random order, so the parts are pieces of it; images are shuffled by the seed.
         """
-        rows = np.arange(len(data.train.labels))
-        size = len(rows) // self.splits
+        count = len(data.train.labels)
+        rows = permutation(seed, count) if data.info.images else np.arange(count)
+        size = count // self.splits if self.splits > 1 else 0
+        if self.splits == 1:
+            return [Fold(rows, rows[:0], _fold_seed(seed, 0))]
         if size == 0:
             raise ValueError(f"{data.info.name} has too few rows for {self.splits} folds: {len(rows)}")
         folds = []
         for fold in range(self.folds):
             validation = slice(fold * size, (fold + 1) * size)
-            own_seed = int(np.random.SeedSequence([seed, fold]).generate_state(1)[0])
-            folds.append(Fold(np.delete(rows, validation), rows[validation], own_seed))
+            folds.append(Fold(np.delete(rows, validation), rows[validation], _fold_seed(seed, fold)))
         return folds
 
     def tuned(self, entry: Entry) -> list[tuple[float, float, Mapping[str, float]]]:
         """Every learning rate, weight decay and choice of hyperparameters to try."""
-        temperatures = [{"temperature": t} for t in self.temperatures] if entry.id.endswith(L1) else [{}]
-        grid = [{**params, **extra} for params, extra in itertools.product(losses.get(entry.loss).grid, temperatures)]
+        temperatures = [{"temperature": t} for t in self.temperatures] if entry.is_rival else [{}]
+        own = losses.get(entry.loss).grid if self.grids else ({},)
+        grid = [{**params, **extra} for params, extra in itertools.product(own, temperatures)]
         return list(itertools.product(self.learning_rates, self.weight_decays, grid))
 
 
@@ -107,21 +128,28 @@ class Entry:
     loss: str
     options: Mapping[str, Any]
 
+    @property
+    def is_rival(self) -> bool:
+        """Whether it is a loss on L1-normalised logits that is not so by itself, as LDR-KL and ALDR-KL are."""
+        return self.options.get("normalize") == "l1"
+
 
 def entry(id: str) -> Entry:
-    """The entry with this name: the id of a loss, or one with ``@l1`` behind it.
+    """The entry with this name: the id of a loss, or one with ``@l1`` or ``@softplus`` behind it, a normaliser.
 
     Example:
         >>> entry("sce@l1")
         Entry(id='sce@l1', loss='sce', options={'normalize': 'l1'})
     """
-    loss = id.removesuffix(L1)
+    loss, _, normalizer = id.partition(NORMALIZED)
     spec = losses.get(loss)
     if id == loss:
         return Entry(id, loss, {})
-    if spec.options["normalize"] == "l1":
+    if normalizer not in _NORMALIZERS:
+        raise ValueError(f"unknown normaliser {normalizer!r} in {id!r}; known normalisers: {', '.join(_NORMALIZERS)}")
+    if spec.options["normalize"] == normalizer:
         raise ValueError(f"{loss} is on L1-normalised logits by itself; there is no {id}")
-    return Entry(id, loss, {"normalize": "l1"})
+    return Entry(id, loss, {"normalize": normalizer})
 
 
 @dataclass(frozen=True)
@@ -135,7 +163,7 @@ class Preset:
     seeds: int = 1
 
 
-_RIVALS_ON_L1 = tuple(loss + L1 for loss in losses.PAPER if losses.get(loss).options["normalize"] is None)
+_RIVALS_ON_L1 = tuple(f"{loss}{NORMALIZED}l1" for loss in losses.PAPER if losses.get(loss).options["normalize"] is None)
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(Protocol("paper"), ("vowel",)),
     "paper-tabular": Preset(Protocol("paper"), TABULAR),
@@ -146,7 +174,43 @@ PRESETS: Mapping[str, Preset] = {
         losses=(*losses.PAPER, *_RIVALS_ON_L1),
         seeds=3,
     ),
+    "kuzushiji-49": Preset(Protocol("paper"), ("kuzushiji-49",)),
+    "cifar-100": Preset(Protocol("paper"), ("cifar-100",)),
+    "tiny-imagenet": Preset(Protocol("paper"), ("tiny-imagenet",)),
+    "mini-webvision": Preset(
+        Protocol(
+            "webvision",
+            learning_rates=(0.4,),
+            weight_decays=(3e-5,),
+            splits=1,
+            folds=1,
+            grids=False,
+            images=ImageSettings(
+                model="resnet50",
+                epochs=250,
+                decay_after=None,
+                decay=0.97,
+                nesterov=True,
+                image_size=224,
+                resize=256,
+                augmentation=Augmentation(flip=True, shift=0.1, jitter=0.2),
+            ),
+        ),
+        ("mini-webvision",),
+        losses=("nce+rce", "sce", "gce", "js", "ce", "agce", "ldr-kl@softplus", "aldr-kl@softplus"),
+        settings=PAPER[:1],
+    ),
+    "lambda-ablation": Preset(Protocol("paper"), ("cifar-100",), losses=("ldr-kl", "aldr-kl")),
+    "running-time": Preset(
+        Protocol("running-time", learning_rates=(0.01,), grids=False, folds=1),
+        (*TABULAR, "kuzushiji-49", "cifar-100", "tiny-imagenet"),
+        settings=PAPER[:1],
+    ),
 }
+
+
+def _fold_seed(seed: int, fold: int) -> int:
+    return int(np.random.SeedSequence([seed, fold]).generate_state(1)[0])
 
 
 def setting(id: str) -> Setting:
@@ -159,9 +223,14 @@ def setting(id: str) -> Setting:
     kinds = {"u": "uniform", "cd": "class_dependent"}
     prefix = id.rstrip("0123456789.")
     try:
-        found = Setting("clean") if id == "clean" else Setting(kinds[prefix], float(id.removeprefix(prefix)))  # type: ignore[arg-type]
+        without_rate = id in ("clean", *HUMAN)
+        kind, rate = (id, 0.0) if without_rate else (kinds[prefix], float(id.removeprefix(prefix)))
+        found = Setting(kind, rate)  # type: ignore[arg-type]
     except (KeyError, ValueError):
-        raise ValueError(f"unknown noise {id!r}; it is clean, uR or cdR with a rate R such as u0.3") from None
+        raise ValueError(
+            f"unknown noise {id!r}; it is clean, uR or cdR with a rate R such as u0.3, or human labels: "
+            f"{', '.join(HUMAN)}"
+        ) from None
     if not 0 <= found.rate <= 1:
         raise ValueError(f"the rate of noise {id!r} must be in [0, 1]")
     return found

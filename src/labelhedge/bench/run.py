@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import functools
 import json
-import platform
-import subprocess
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-import labelhedge
 from labelhedge import data
-from labelhedge._optional import optional
-from labelhedge.bench.jobs import Job
+from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.protocol import BALANCED, entry
-from labelhedge.noise.settings import MAPPINGS
-from labelhedge.results import ResultsStore, choose
-from labelhedge.train.stacked import Outcome, Task, Trial, train
+from labelhedge.bench.rows import networks_table, traces_table
+from labelhedge.noise import NoisyLabels
+from labelhedge.noise.settings import MAPPINGS, Setting
+from labelhedge.results import ResultsStore, choose, load
+from labelhedge.train import single, stacked
+from labelhedge.train.single import Checkpoints, ImageTask
+from labelhedge.train.stacked import Outcome, Task, Trial
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Machine:
     device: str = "cpu"
     memory: int | None = None
     """Bytes that a stack may take."""
+    at_once: int = 5
+    """Networks for images that a GPU trains side by side."""
     data: str | None = None
     """The folder of the data sets."""
 
@@ -46,10 +50,28 @@ class Machine:
 def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:
     """Train everything the job asks for and write its results."""
     loaded = dataset(job, machine)
-    outcome = train(
+    tried = trials(job) if job.tuning is None else _best_trials(job.tuning, store, machine, advance)
+    train_all = _train_images if job.images else _train_tables
+    outcome = train_all(job, loaded, tried, store, machine, advance)
+    networks = networks_table(job, tried, outcome, machine.device)
+    traces = traces_table(job, tried, outcome, choose(networks))
+    store.write(job.place, [s.id for s in job.settings], job.configuration, networks, traces)
+    if job.images and isinstance(store.root, Path):
+        shutil.rmtree(_checkpoints(job, store.root), ignore_errors=True)
+
+
+def _train_tables(
+    job: Job,
+    loaded: data.Dataset,
+    tried: Sequence[Trial],
+    store: ResultsStore,
+    machine: Machine,
+    advance: Callable[[int], None],
+) -> Outcome:
+    return stacked.train(
         task(loaded, job),
         job.protocol.cross_validation(loaded, job.seed),
-        trials(job),
+        tried,
         entry(job.loss).loss,
         job.protocol.recipe(loaded),
         options=entry(job.loss).options,
@@ -57,10 +79,57 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
         device=machine.device,
         advance=advance,
     )
-    networks = _networks(job, outcome, machine.device)
-    store.write(
-        job.place, [s.id for s in job.settings], job.configuration, networks, _traces(job, outcome, choose(networks))
+
+
+def _train_images(
+    job: Job,
+    loaded: data.Dataset,
+    tried: Sequence[Trial],
+    store: ResultsStore,
+    machine: Machine,
+    advance: Callable[[int], None],
+) -> Outcome:
+    folds, recipe = job.protocol.cross_validation(loaded, job.seed), job.protocol.image_recipe(loaded)
+    per_epoch = len(folds[0].train) // recipe.batch_size * recipe.batch_size
+    left_over = 0
+
+    def advance_epochs(images: int) -> None:
+        nonlocal left_over
+        epochs, left_over = divmod(left_over + images, max(1, per_epoch))
+        advance(epochs)
+
+    return single.train(
+        image_task(loaded, job),
+        folds,
+        tried,
+        entry(job.loss).loss,
+        recipe,
+        options=entry(job.loss).options,
+        at_once=machine.at_once,
+        checkpoints=Checkpoints(_checkpoints(job, store.root)) if isinstance(store.root, Path) else None,
+        device=machine.device,
+        advance=advance_epochs,
     )
+
+
+def _checkpoints(job: Job, root: Path) -> Path:
+    return root / "checkpoints" / job.place / "+".join(setting.id for setting in job.settings)
+
+
+def _best_trials(short: Job, store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> list[Trial]:
+    """The configuration that a shorter training prefers, for each noise; its results are kept beside the others."""
+    tuning = ResultsStore(f"{store.root}/tuning")
+    rest = missing(short, tuning)
+    if rest is not None:
+        run(rest, tuning, machine, advance)
+    networks = load(tuning.root)
+    ours = {"protocol": short.protocol.id, "dataset": short.dataset, "loss": short.loss, "seed": short.seed}
+    chosen = choose(networks[(networks[list(ours)] == list(ours.values())).all(axis=1)])
+    best = []
+    for number, setting in enumerate(short.settings):
+        row = chosen[(chosen["noise"] == setting.kind) & (chosen["rate"] == setting.rate)].iloc[0]
+        best.append(Trial(float(row["lr"]), float(row["weight_decay"]), json.loads(row["params"]), number))
+    return best
 
 
 def dataset(job: Job, machine: Machine) -> data.Dataset:
@@ -75,19 +144,43 @@ def _load(name: str, seed: int, root: str | None) -> data.Dataset:
 
 def task(loaded: data.Dataset, job: Job) -> Task:
     """The data set with one set of noisy labels per setting."""
-    info, labels = loaded.info, loaded.train.labels
-    noisy = [
-        setting.apply(labels, num_classes=info.num_classes, mapping=MAPPINGS.get(info.name), seed=job.seed).labels
-        for setting in job.settings
-    ]
     return Task(
         inputs=np.asarray(loaded.train.inputs),
-        labels=np.stack(noisy),
-        clean=labels,
+        labels=_noisy(loaded, job),
+        clean=loaded.train.labels,
         test_inputs=np.asarray(loaded.test.inputs),
         test_labels=loaded.test.labels,
-        num_classes=info.num_classes,
-        balanced=info.name in BALANCED,
+        num_classes=loaded.num_classes,
+        balanced=loaded.info.name in BALANCED,
+    )
+
+
+def image_task(loaded: data.Dataset, job: Job) -> ImageTask:
+    """The same for images, which stay where they are."""
+    return ImageTask(
+        images=loaded.train.inputs,
+        labels=_noisy(loaded, job),
+        clean=loaded.train.labels,
+        test_images=loaded.test.inputs,
+        test_labels=loaded.test.labels,
+        num_classes=loaded.num_classes,
+        balanced=loaded.info.name in BALANCED,
+    )
+
+
+def _noisy(loaded: data.Dataset, job: Job) -> NDArray[np.int64]:
+    """A set of labels for each noise."""
+    return np.stack([noisy_labels(loaded, setting, job.seed).labels for setting in job.settings])
+
+
+def noisy_labels(loaded: data.Dataset, setting: Setting, seed: int) -> NoisyLabels:
+    """The training labels of a data set with a noise."""
+    return setting.apply(
+        loaded.train.labels,
+        num_classes=loaded.num_classes,
+        mapping=MAPPINGS.get(loaded.info.name),
+        human=loaded.human_labels,
+        seed=seed,
     )
 
 
@@ -98,101 +191,3 @@ def trials(job: Job) -> list[Trial]:
         for labels in range(len(job.settings))
         for lr, weight_decay, params in job.protocol.tuned(entry(job.loss))
     ]
-
-
-def _networks(job: Job, outcome: Outcome, device: str) -> pd.DataFrame:
-    origin = {
-        "epochs": job.protocol.epochs,
-        "device": device_name(device),
-        "versions": versions(),
-        "commit": commit(),
-    }
-    rows = []
-    for number, trial in enumerate(trials(job)):
-        for fold in range(job.protocol.folds):
-            at = fold, number
-            tops = {f"test_top{k}": top for k, top in enumerate(outcome.test_top[at].tolist(), 1)}
-            rows.append(
-                _cell(job, trial.labels, fold)
-                | {"lr": trial.lr, "weight_decay": trial.weight_decay, "params": json.dumps(dict(trial.params))}
-                | {"best_epoch": int(outcome.best_epoch[at]), "val_top1": float(outcome.val_top1[at])}
-                | tops
-                | {"seconds": float(outcome.seconds[at])}
-                | origin
-            )
-    return _frame(rows)
-
-
-def _traces(job: Job, outcome: Outcome, chosen: pd.DataFrame) -> pd.DataFrame:
-    """The epochs of the chosen networks; they stand in the order of ``_networks``, trial after trial."""
-    frames = []
-    for row in chosen.index:
-        number, fold = divmod(int(row), job.protocol.folds)
-        at = fold, number
-        frames.append(
-            optional("pandas", "bench").DataFrame(
-                _cell(job, trials(job)[number].labels, fold)
-                | {
-                    "epoch": np.arange(1, job.protocol.epochs + 1),
-                    "train_loss": outcome.train_loss[at],
-                    "val_top1": outcome.epoch_val_top1[at],
-                    "val_clean_top1": outcome.epoch_val_clean_top1[at],
-                    "lam_clean": outcome.lam_clean[at],
-                    "lam_flipped": outcome.lam_flipped[at],
-                }
-            )
-        )
-    return optional("pandas", "bench").concat(frames, ignore_index=True)  # type: ignore[no-any-return]
-
-
-def _cell(job: Job, labels: int, fold: int) -> dict[str, Any]:
-    setting = job.settings[labels]
-    return {
-        "protocol": job.protocol.id,
-        "dataset": job.dataset,
-        "noise": setting.kind,
-        "rate": setting.rate,
-        "loss": job.loss,
-        "seed": job.seed,
-        "fold": fold,
-    }
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return optional("pandas", "bench").DataFrame(rows)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def device_name(device: str) -> str:
-    """What computes: the name of the GPU, with TF32 where it rounds matrix products to that, or of the processor."""
-    if torch.device(device).type == "cuda":
-        rounds = torch.get_float32_matmul_precision() != "highest"
-        return torch.cuda.get_device_name(device) + (" with TF32" if rounds else "")
-    return f"CPU {platform.processor() or platform.machine()}"
-
-
-@functools.cache
-def versions() -> str:
-    """What the numbers were computed with."""
-    return (
-        f"labelhedge {labelhedge.__version__}, torch {torch.__version__}, numpy {np.__version__}, "
-        f"Python {platform.python_version()}"
-    )
-
-
-@functools.cache
-def commit() -> str:
-    """The commit of labelhedge's own checkout, with a + where files were changed; empty where there is none."""
-    folder = Path(labelhedge.__file__).parent
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        if not git("ls-files", "__init__.py"):
-            return ""  # installed somewhere inside another project's checkout
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""

@@ -18,6 +18,6 @@ def main() -> None:
     except (ValueError, ImportError) as error:
         print(f"labelhedge: {error}", file=sys.stderr)
         sys.exit(2)
-    except (DataError, OSError) as error:
+    except (DataError, MemoryError, OSError) as error:
         print(f"labelhedge: {error}", file=sys.stderr)
         sys.exit(1)

@@ -3,7 +3,7 @@
 import typer
 
 import labelhedge
-from labelhedge.cli import audit, bench, certify, data, figures, report, suggest
+from labelhedge.cli import audit, bench, certify, data, figures, report, suggest, train
 
 app = typer.Typer(
     help="Train classifiers on labels that are partly wrong.",
@@ -15,6 +15,7 @@ app = typer.Typer(
 app.command()(bench.demo)
 app.command()(bench.bench)
 app.command()(report.report)
+app.command()(train.train)
 app.command()(audit.audit)
 app.command()(suggest.suggest)
 app.command("certify")(certify.command)

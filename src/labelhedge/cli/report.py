@@ -15,8 +15,10 @@ from labelhedge.results.aggregate import Ranking
 
 
 def report(
-    root: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `labelhedge bench --out` has filled.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write [default: DIR/report]")] = None,
+    root: Annotated[
+        str, typer.Argument(metavar="DIR", help="The folder, or its URL, that `labelhedge bench --out` has filled.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Where to write [default: DIR/report; needed with a URL]")] = None,
     protocol: Annotated[
         str | None, typer.Option(metavar="ID", help="The protocol to report on, where there are several.")
     ] = None,
@@ -29,6 +31,8 @@ def report(
 
     Example: labelhedge report results --out report
     """
+    if out is None and "://" in root:
+        raise ValueError(f"--out is needed, since a report is not written to {root}")
     made = write(root, out, protocol=protocol)
     if as_json:
         print_json(_as_dict(made))

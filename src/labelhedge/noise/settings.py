@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike
 from labelhedge.noise._labels import NoisyLabels
 from labelhedge.noise.models import class_dependent, given, uniform
 
+HUMAN = ("aggre", "worse", "random1", "random2", "random3")
+"""CIFAR-10N's sets of labels that people gave."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -22,13 +25,15 @@ class Setting:
         [0, 2, 2, 3]
     """
 
-    kind: Literal["clean", "uniform", "class_dependent"]
+    kind: Literal["clean", "uniform", "class_dependent", "aggre", "worse", "random1", "random2", "random3"]
+    """The last ones are sets of labels that people gave (CIFAR-10N); these have no rate."""
     rate: float = 0.0
 
     @property
     def id(self) -> str:
-        """A short name: clean, u0.3, cd0.1."""
-        return {"clean": "clean", "uniform": f"u{self.rate:.12g}", "class_dependent": f"cd{self.rate:.12g}"}[self.kind]
+        """A short name: clean, u0.3, cd0.1, worse."""
+        prefix = {"uniform": "u", "class_dependent": "cd"}.get(self.kind)
+        return self.kind if prefix is None else f"{prefix}{self.rate:.12g}"
 
     def apply(
         self,
@@ -36,9 +41,24 @@ class Setting:
         *,
         num_classes: int | None = None,
         mapping: Mapping[int, int] | None = None,
+        human: Mapping[str, ArrayLike] | None = None,
         seed: int = 0,
     ) -> NoisyLabels:
-        """The labels with this noise; ``mapping`` matters to class-dependent noise alone."""
+        """The labels with this noise.
+
+        Args:
+            labels: Clean labels.
+            num_classes: K; the largest label + 1 if not given.
+            mapping: What a class is mistaken for; it matters to class-dependent noise alone.
+            human: Sets of labels that people gave, by their name; they matter to noise of that name alone.
+            seed: The same seed gives the same flips on every machine.
+        """
+        if self.kind in HUMAN:
+            if not human or self.kind not in human:
+                raise ValueError(
+                    f"there are no human labels {self.kind!r}; there are: {', '.join(human or ()) or 'none'}"
+                )
+            return given(labels, human[self.kind], num_classes=num_classes)
         if self.kind == "clean":
             return given(labels, labels, num_classes=num_classes)
         if self.kind == "uniform":

@@ -1,12 +1,14 @@
-"""Results on disk: one Parquet file per job, written whole or not at all."""
+"""Results on disk, or wherever fsspec reaches: one Parquet file per job, written whole or not at all."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from labelhedge._optional import optional
 from labelhedge.results.schema import NETWORKS, TRACES, arrow_schema
@@ -23,12 +25,17 @@ class ResultsStore:
     """A folder of results: ``networks/`` and ``traces/``, each with one file per job.
 
     ``pandas.read_parquet(root / "networks")`` and DuckDB's ``read_parquet('networks/**/*.parquet')`` open it too.
+
+    Args:
+        root: A path, or a URL that fsspec knows, such as ``s3://bucket/results``. Locks of a path lie in it; those of a
+            URL in a temporary folder of this machine, so that one machine or one Ray cluster at a time works on it.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         for needed in ("filelock", "pandas", "pyarrow"):
             optional(needed, "bench")  # now, and not after the first hours of training
-        self.root = Path(root)
+        self._folder = _folder(root)
+        self.root: Path | str = self._folder.root
 
     def finished(self, place: str, configuration: str) -> set[str]:
         """The noises whose results are in the folder ``place``.
@@ -37,8 +44,9 @@ class ResultsStore:
             ValueError: They were computed with another configuration, and new ones must not be mixed with them.
         """
         noises: set[str] = set()
-        for path in _files(self.root / "networks" / place):
-            metadata = optional("pyarrow.parquet", "bench").read_schema(path).metadata or {}
+        for path in self._folder.files(f"networks/{place}"):
+            with self._folder.open(path) as file:
+                metadata = optional("pyarrow.parquet", "bench").read_schema(file).metadata or {}
             if metadata.get(_CONFIGURATION) != configuration.encode():
                 raise ValueError(f"{path} was computed with other hyperparameters; choose another --out")
             noises.update(path.stem.split(_JOINED))
@@ -49,15 +57,15 @@ class ResultsStore:
     ) -> None:
         """Keep the results of a job in the folder ``place``, for :meth:`finished` to find."""
         name = _JOINED.join(noises)
-        self._write(self.root / "traces" / place, name, configuration, traces, TRACES)
+        self._folder.write(f"traces/{place}", name, _parquet(traces, TRACES, configuration))
         # last, since it says that the job is finished
-        self._write(self.root / "networks" / place, name, configuration, networks, NETWORKS)
+        self._folder.write(f"networks/{place}", name, _parquet(networks, NETWORKS, configuration))
 
     @contextmanager
     def claim(self, place: str) -> Iterator[bool]:
         """Whether this process has the folder ``place`` to itself; others get False until it is done or gone."""
         filelock = optional("filelock", "bench")
-        path = self.root / "locks" / f"{place}.lock"
+        path = self._folder.locks / f"{place}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path)
         try:
@@ -70,31 +78,79 @@ class ResultsStore:
         finally:
             lock.release()
 
-    def _write(self, folder: Path, name: str, configuration: str, rows: pd.DataFrame, columns: dict[str, str]) -> None:
-        pa, parquet = optional("pyarrow", "bench"), optional("pyarrow.parquet", "bench")
-        schema = arrow_schema(columns, {_CONFIGURATION.decode(): configuration})
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob(f".{name}.*.part"):  # of a process that was killed
+
+class _Local:
+    """A folder of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.locks = root / "locks"
+
+    def files(self, folder: str) -> list[Path]:
+        return sorted((self.root / folder).rglob("[!.]*.parquet"))
+
+    def open(self, path: Path) -> Any:
+        return path.open("rb")
+
+    def write(self, folder: str, name: str, content: bytes) -> None:
+        target = self.root / folder / f"{name}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for stale in target.parent.glob(f".{name}.*.part"):  # of a process that was killed
             stale.unlink(missing_ok=True)
-        part = folder / f".{name}.{os.getpid()}.part"  # readers of Parquet folders skip names that begin with a dot
+        part = target.with_name(f".{name}.{os.getpid()}.part")  # readers skip names that begin with a dot
         try:
-            parquet.write_table(pa.Table.from_pandas(rows, schema=schema, preserve_index=False), part)
-            with part.open("rb") as file:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
                 os.fsync(file.fileno())
-            part.replace(folder / f"{name}.parquet")
+            part.replace(target)
         finally:
             part.unlink(missing_ok=True)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("[!.]*.parquet"))
+class _Remote:
+    """A folder behind a URL, whose files are put there in one piece, as object stores do."""
+
+    def __init__(self, url: str) -> None:
+        self.root = url
+        self._system, path = optional("fsspec", "ray").core.url_to_fs(url)
+        self._path = PurePosixPath(path)
+        own = hashlib.sha256(f"{os.path.expanduser('~')} {url}".encode()).hexdigest()[:16]
+        self.locks = Path(tempfile.gettempdir()) / f"labelhedge-locks-{own}"  # writable: it is this user's
+
+    def files(self, folder: str) -> list[PurePosixPath]:
+        self._system.invalidate_cache()  # others write there too
+        found = sorted(map(PurePosixPath, self._system.find(str(self._path / folder))))
+        return [path for path in found if path.suffix == ".parquet" and not path.name.startswith(".")]
+
+    def open(self, path: PurePosixPath) -> Any:
+        return self._system.open(str(path), "rb")
+
+    def write(self, folder: str, name: str, content: bytes) -> None:
+        target = self._path / folder / f"{name}.parquet"
+        self._system.makedirs(str(target.parent), exist_ok=True)
+        self._system.pipe_file(str(target), content)
+
+
+def _folder(root: str | os.PathLike[str]) -> Any:
+    """A :class:`_Local` or a :class:`_Remote`."""
+    text = os.fspath(root).removeprefix("file://")
+    return _Remote(text) if "://" in text else _Local(Path(text))
+
+
+def _parquet(rows: pd.DataFrame, columns: dict[str, str], configuration: str) -> bytes:
+    pa, parquet = optional("pyarrow", "bench"), optional("pyarrow.parquet", "bench")
+    schema = arrow_schema(columns, {_CONFIGURATION.decode(): configuration})
+    buffer = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pandas(rows, schema=schema, preserve_index=False), buffer)
+    return buffer.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def load(root: str | os.PathLike[str]) -> pd.DataFrame:
     """The trained networks in a folder that ``labelhedge bench --out`` has filled, one row each.
 
     Args:
-        root: The folder.
+        root: The folder, a path or a URL.
 
     Returns:
         A data frame with the columns of :data:`labelhedge.results.schema.NETWORKS`, in an order that does not depend
@@ -110,9 +166,13 @@ def load_traces(root: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _load(root: str | os.PathLike[str], table: str, columns: dict[str, str]) -> pd.DataFrame:
     pa, parquet = optional("pyarrow", "bench"), optional("pyarrow.parquet", "bench")
-    files = _files(Path(root) / table)
+    folder = _folder(root)
+    files = folder.files(table)
     if not files:
-        raise ValueError(f"no results in {Path(root)}; fill it with: labelhedge bench --out {Path(root)}")
+        raise ValueError(f"no results in {folder.root}; fill it with: labelhedge bench --out {folder.root}")
     schema = arrow_schema(columns)
-    tables = [parquet.ParquetFile(file).read(list(columns)).cast(schema) for file in files]
+    tables = []
+    for path in files:
+        with folder.open(path) as file:
+            tables.append(parquet.ParquetFile(file).read(list(columns)).cast(schema))
     return pa.concat_tables(tables).to_pandas()  # type: ignore[no-any-return]

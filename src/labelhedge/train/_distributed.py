@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -12,6 +17,23 @@ def place() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+@contextmanager
+def joined(device: str) -> Iterator[str]:
+    """Join the processes that ``torchrun`` has started; the device of this one, or ``device`` if it is alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield device
+        return
+    gpu = torch.device(device).type == "cuda"
+    if gpu:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
 
 
 def summed(values: Tensor) -> Tensor:
@@ -46,11 +68,21 @@ class SharedBatchNorm(nn.BatchNorm2d):
         return (centred * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)).to(input.dtype)
 
 
-def _mean(values: Tensor) -> Tensor:
-    """The mean over all processes; gradients flow to all of them."""
-    from torch.distributed.nn.functional import all_reduce
+class _Sum(torch.autograd.Function):
+    """The sum over all processes. What it is used for in any of them counts in the gradient of all."""
 
-    return all_reduce(values) / place()[1]  # type: ignore[no-untyped-call, no-any-return]
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return summed(values.clone())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return summed(gradient.clone())
+
+
+def _mean(values: Tensor) -> Tensor:
+    total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
+    return total / place()[1]
 
 
 def share_statistics(network: nn.Module) -> None:

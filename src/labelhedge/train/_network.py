@@ -16,6 +16,7 @@ from labelhedge.models import resnet
 from labelhedge.train._distributed import place, share_statistics, summed
 from labelhedge.train._graph import compiles
 from labelhedge.train._pixels import Resident, Streamed
+from labelhedge.train.augment import Augmentation
 from labelhedge.train.metrics import rank_of_label
 
 if TYPE_CHECKING:
@@ -67,17 +68,17 @@ class Network:
             model = resnet.create(recipe.model, classes, channels=source.shape[2], width=recipe.width, image_size=size)
         if pretrained is not None:
             resnet.load_pretrained(model, pretrained)
-        self.pipeline = Pipeline(model, recipe, size, *self._statistics()).to(self.device, dtype)
+        self.pipeline = Pipeline(model, recipe.augmentation, size, *self._statistics()).to(self.device, dtype)
         self.pipeline.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = self.pipeline
         if self.processes > 1:
             share_statistics(self.pipeline)
-            self.forward = DistributedDataParallel(self.pipeline, broadcast_buffers=False)
+            self.forward = DistributedDataParallel(self.pipeline)
         elif compiles(self.device):
             self.forward = torch.compile(self.pipeline, fullgraph=True, dynamic=False)
 
-        state = {"num_samples": len(labels)} if losses.get(loss).state else {}
-        self.criterion = losses.create(loss, **trial.params, **state | options).to(self.device, dtype)
+        state: dict[str, Any] = {"num_samples": len(labels)} if losses.get(loss).state else {}
+        self.criterion = losses.create(loss, **trial.params, **{**state, **options}).to(self.device, dtype)
         self.weights = list(self.pipeline.parameters())
         self.lr = torch.tensor(trial.lr, device=self.device)
         self.optimizer = torch.optim.SGD(
@@ -227,13 +228,13 @@ class Pipeline(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: nn.Module, recipe: ImageRecipe, size: int, mean: Tensor, std: Tensor) -> None:
+    def __init__(self, model: nn.Module, augmentation: Augmentation, size: int, mean: Tensor, std: Tensor) -> None:
         super().__init__()
-        self.model, self.augmentation, self.size = model, recipe.augmentation, size
+        self.model, self.augmentation, self.size = model, augmentation, size
         self.register_buffer("mean", mean.view(-1, 1, 1))
         self.register_buffer("std", std.view(-1, 1, 1))
 
-    def forward(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
+    def forward(self, pixels: Tensor, draws: Tensor | None = None) -> Tensor:
         images = self.augmentation.apply(pixels, draws, self.size)
         logits: Tensor = self.model((images - self.mean) / self.std)
         return logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,15 +18,17 @@ Images = Image | Sequence[Image]
 """``(N, height, width, channels)``, or a sequence that gives images ``(height, width, channels)`` one by one."""
 
 _SHARE = 0.5
-"""Of a GPU's free memory, what images may take that stay there."""
+"""Of the free memory of the device, what images may take that stay there."""
+_READ = 256
+"""Images that are read at a time to be kept."""
 
 
 class Resident:
     """Images that lie in the memory of the device."""
 
-    def __init__(self, images: Image, device: torch.device) -> None:
-        self.images = torch.from_numpy(images).to(device)
-        self.shape = self.images.shape[1:]
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+        self.shape = images.shape[1:]
 
     def blocks(self, rows: Tensor, size: int) -> Iterator[Tensor]:
         """The images of some rows in parts of ``size``, uint8 on the device."""
@@ -104,13 +107,30 @@ def _stack(images: list[Tensor | Exception]) -> Tensor | Exception:
 
 
 def pixels(images: Images, resize: int | None, device: torch.device, workers: int) -> Resident | Streamed:
-    """Images in the memory of the device if they are an array that fits, and otherwise from where they are."""
+    """Images in the memory of the device if they fit there, and otherwise from where they are."""
     if len(images) == 0:
         raise ValueError("there are no images")
     if isinstance(images, np.ndarray):
         if images.dtype != np.uint8 or images.ndim != 4:
             raise ValueError(f"images must be uint8 (N, height, width, channels), got {images.dtype} {images.shape}")
-        fits = device.type != "cuda" or images.nbytes <= _SHARE * torch.cuda.mem_get_info(device)[0]
-        if fits and not resize:
-            return Resident(images, device)
-    return Streamed(images, resize, device, workers)
+        if device.type == "cpu" and not resize:
+            return Resident(torch.from_numpy(images))  # which takes no memory, even if it is a file on the disk
+    streamed = Streamed(images, resize, device, workers)
+    if len(images) * streamed.shape.numel() > _SHARE * _free_memory(device):
+        return streamed
+    if isinstance(images, np.ndarray) and not resize:
+        return Resident(torch.from_numpy(images).to(device))
+    kept = torch.empty(len(images), *streamed.shape, dtype=torch.uint8, device=device)
+    for number, part in enumerate(streamed.blocks(torch.arange(len(images)), _READ)):
+        kept[number * _READ : number * _READ + len(part)] = part
+    return Resident(kept)
+
+
+def _free_memory(device: torch.device) -> int:
+    """In bytes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not Linux
+        return 0

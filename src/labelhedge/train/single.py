@@ -6,11 +6,9 @@ but the GPU.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labelhedge.losses import PerSampleLoss
+from labelhedge.models import resnet
 from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place
-from labelhedge.train._graph import replayed
-from labelhedge.train._network import Network
-from labelhedge.train._pixels import Images, pixels
-from labelhedge.train._threads import cores
+from labelhedge.train._network import Pipeline
+from labelhedge.train._pixels import Images
+from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
-from labelhedge.train.metrics import balanced_weight, top_k
 from labelhedge.train.stacked import Fold, Outcome, Trial
-
-_TOLD = 64
-"""Steps between two reports of progress."""
-_READERS = 8
-"""The most worker processes that read images."""
-
 
 Advance = Callable[[int], None]
 """Told how many images have been trained on since the last call."""
@@ -89,6 +79,18 @@ class ImageRecipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
+@dataclass(frozen=True)
+class Checkpoints:
+    """What to keep of a training on disk."""
+
+    path: Path
+    """A folder, with one file for the networks that are trained at once."""
+    every: float = 60.0
+    """Seconds between two of them; they are written after an epoch."""
+    keep_weights: bool = False
+    """Whether the file of a finished training has the best weights."""
+
+
 def train(
     task: ImageTask,
     folds: Sequence[Fold],
@@ -99,7 +101,7 @@ def train(
     options: Mapping[str, Any] | None = None,
     at_once: int = 1,
     pretrained: Mapping[str, Tensor] | None = None,
-    checkpoints: Path | None = None,
+    checkpoints: Checkpoints | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     advance: Advance = lambda count: None,
@@ -118,8 +120,8 @@ def train(
         options: Further options of the loss, the same for all trials; ``num_samples=None`` is ALDR-KL with the exact λ.
         at_once: How many networks a GPU trains side by side.
         pretrained: Weights to start from, such as torchvision's.
-        checkpoints: A folder for checkpoints, one file for the networks that are trained at once. A training that was
-            killed goes on from there, to the same result.
+        checkpoints: Where to keep what is known so far. A training that was killed goes on from there, to the same
+            result.
         device: Where to train.
         dtype: Type of the weights. In float32 a GPU computes in bfloat16 where that is safe.
         advance: Called as training goes on.
@@ -137,13 +139,14 @@ def train(
         for start in range(0, len(pairs), size):
             group = pairs[start : start + size]
             networks = [(folds[fold], trials[trial]) for trial, fold in group]
-            path = None if checkpoints is None else checkpoints / f"{start:04d}.pt"
-            training = Training(data, networks, loss, recipe, options or {}, pretrained, path, dtype)
+            file = None if checkpoints is None else replace(checkpoints, path=checkpoints.path / f"{start:04d}.pt")
+            training = Training(data, networks, loss, recipe, options or {}, pretrained, file, dtype)
             parts.append(training.run(advance))
     except torch.OutOfMemoryError:
+        lower = "--networks-at-once or --batch-size" if size > 1 else "--batch-size or --image-size"
         raise MemoryError(
-            f"the GPU has too little memory for batches of {recipe.batch_size} images and {size} networks at once; "
-            "lower --batch-size or --networks-at-once"
+            f"the GPU has too little memory for {size} at once of {recipe.model} with batches of {recipe.batch_size} "
+            f"images; lower {lower}"
         ) from None
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     by_trial = {name: values.reshape(len(trials), len(folds), *values.shape[1:]) for name, values in joined.items()}
@@ -163,215 +166,32 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
         raise ValueError(f"there are too few samples to train on: {len(folds[0].train)}")
 
 
-class Data:
-    """What the networks of a task share, on the device."""
-
-    def __init__(self, task: ImageTask, recipe: ImageRecipe, device: torch.device) -> None:
-        readers = min(_READERS, cores())
-        self.device, self.classes, self.balanced = device, task.num_classes, task.balanced
-        self.train = pixels(task.images, recipe.resize, device, readers)
-        self.test = pixels(task.test_images, recipe.resize, device, readers)
-        self.labels = torch.from_numpy(task.labels).to(device)
-        self.clean = torch.from_numpy(task.clean).to(device)
-        self.test_labels = torch.from_numpy(task.test_labels).to(device)
-
-    def accuracy(self, ranks: Tensor, labels: Tensor, k: int) -> float:
-        """Top-k, balanced over the classes where the task says so."""
-        weight = balanced_weight(labels, self.classes) if self.balanced else None
-        return float(top_k(ranks, k, weight))
+def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_names: Sequence[str]) -> None:
+    """Write the best weights of a finished training, with what :func:`load_network` needs to use them."""
+    state = _checkpoint.read(checkpoint)["state"]
+    weights, size = state["weights"][0], state["image_size"]
+    network = {"model": recipe.model, "width": recipe.width, "image_size": size, "class_names": list(class_names)}
+    _checkpoint.save(path, network, {"weights": weights})
 
 
-class Training:
-    """Networks that are trained at once, and what is known of them so far."""
+def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
+    """A network that ``labelhedge train`` has made, and the names of its classes.
 
-    def __init__(
-        self,
-        data: Data,
-        networks: Sequence[tuple[Fold, Trial]],
-        loss: str,
-        recipe: ImageRecipe,
-        options: Mapping[str, Any],
-        pretrained: Mapping[str, Tensor] | None,
-        checkpoint: Path | None,
-        dtype: torch.dtype,
-        kind: type[Network] = Network,
-    ) -> None:
-        self.data, self.recipe, self.checkpoint = data, recipe, checkpoint
-        self.trials = [trial for _, trial in networks]
-        self.networks = [
-            kind(
-                data.train,
-                data.labels[trial.labels],
-                data.classes,
-                fold,
-                trial,
-                loss,
-                recipe,
-                options,
-                dtype,
-                pretrained,
-            )
-            for fold, trial in networks
-        ]
-        self.validation = [torch.from_numpy(fold.validation).to(data.device) for fold, _ in networks]
-        self.places = torch.arange(len(self.networks[0].batch), device=data.device)
-        count = len(self.networks)
-        self.epoch, self.seconds = 0, 0.0
-        self.best, self.best_epoch = [-1.0] * count, [0] * count
-        self.traces = torch.full((count, 5, recipe.epochs), torch.nan)
-        self.test_top: Tensor | None = None
-        self.configuration = {
-            "loss": loss,
-            "options": {name: str(value) for name, value in options.items()},
-            "recipe": str(recipe),
-            "networks": str([(trial, fold.seed, len(fold.train)) for fold, trial in networks]),
-            "data": _digest(data, networks),
-            "type of the weights": str(dtype),
-        }
+    Args:
+        path: The file ``weights.pt``.
 
-    def run(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
-        """Train from the start or from the checkpoint to the end, and test; the arrays of an outcome."""
-        self._resume()
-        step = self._recorded() if self.epoch < self.recipe.epochs else self._step
-        for epoch in range(self.epoch, self.recipe.epochs):
-            start = self._now()
-            self._train_epoch(epoch, step, advance)
-            losses = [network.end(epoch) for network in self.networks]
-            self.seconds += self._now() - start
-            for number, mean_loss in enumerate(losses):
-                self._validate(number, epoch, mean_loss)
-            self.epoch = epoch + 1
-            if self.epoch < self.recipe.epochs:
-                self._save()
-        if self.test_top is None:
-            self.test_top = torch.stack([self._test(network) for network in self.networks])
-            self._save()
-        return self._arrays()
-
-    def _train_epoch(self, epoch: int, step: Callable[[], None], advance: Advance) -> None:
-        for network in self.networks:
-            network.begin(epoch)
-        self.places.copy_(torch.arange(len(self.places)))
-        told = 0
-        for number, _ in enumerate(zip(*(network.batches() for network in self.networks), strict=True), 1):
-            step()
-            if number % _TOLD == 0 or number == self.networks[0].steps:
-                self._now()
-                advance((number - told) * len(self.places) * place()[1] * len(self.networks))
-                told = number
-
-    def _recorded(self) -> Callable[[], None]:
-        """A step of all networks; recorded once on a GPU, but for several processes, whose messages are not."""
-        device = self.data.device
-        if place()[1] > 1:
-            return self._step
-        changes = [tensor for network in self.networks for tensor in network.tensors().values()]
-        return replayed(self._step, [*changes, self.places], device)
-
-    def _step(self) -> None:
-        if len(self.networks) == 1:
-            self.networks[0].step(self.places)
-        else:  # each on a stream of its own, so that the GPU has something to do while one of them waits
-            main = torch.cuda.current_stream()
-            streams = [torch.cuda.Stream() for _ in self.networks]  # type: ignore[no-untyped-call]
-            for network, stream in zip(self.networks, streams, strict=True):
-                stream.wait_stream(main)
-                with torch.cuda.stream(stream):
-                    network.step(self.places)
-            for stream in streams:
-                main.wait_stream(stream)
-        self.places += len(self.places)
-
-    def _validate(self, number: int, epoch: int, mean_loss: float) -> None:
-        network, rows = self.networks[number], self.validation[number]
-        accuracy, accuracy_on_clean = float("nan"), float("nan")
-        if len(rows):
-            labels, clean = network.labels, self.data.clean
-            ranks, ranks_on_clean = network.ranks(self.data.train, rows, labels, clean)
-            accuracy = self.data.accuracy(ranks, labels[rows], 1)
-            accuracy_on_clean = self.data.accuracy(ranks_on_clean, clean[rows], 1)
-        if not len(rows) or accuracy > self.best[number]:
-            self.best[number], self.best_epoch[number] = accuracy, epoch + 1
-            network.keep()
-        values = [mean_loss, accuracy, accuracy_on_clean, *self._lambda_means(network)]
-        self.traces[number, :, epoch] = torch.tensor(values)
-
-    def _lambda_means(self, network: Network) -> tuple[float, float]:
-        """Of the training samples whose label is right, and of those whose label is wrong."""
-        criterion = network.criterion
-        lam = getattr(criterion, criterion.buffer) if isinstance(criterion, PerSampleLoss) else None
-        if lam is None or not lam.is_floating_point():
-            return float("nan"), float("nan")
-        rows = network.train_rows.to(lam.device)
-        wrong = (network.labels != self.data.clean)[rows]
-        return float(lam[rows][~wrong].mean()), float(lam[rows][wrong].mean())
-
-    def _test(self, network: Network) -> Tensor:
-        """Top-1 to top-5 of the best weights; NaN where k is not below the number of classes."""
-        network.use_best()
-        labels, classes = self.data.test_labels, self.data.classes
-        (ranks,) = network.ranks(self.data.test, torch.arange(len(labels)), labels)
-        tops = [self.data.accuracy(ranks, labels, k) if k < classes else float("nan") for k in range(1, 6)]
-        return torch.tensor(tops, dtype=torch.float64)
-
-    def _save(self) -> None:
-        if self.checkpoint is None or place()[0] > 0:
-            return
-        state = {
-            "epoch": self.epoch,
-            "seconds": self.seconds,
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "traces": self.traces,
-            "test_top": self.test_top,
-            "weights": [network.best for network in self.networks],
-        }
-        if self.test_top is None:
-            state["tensors"] = [network.tensors() for network in self.networks]
-        _checkpoint.save(self.checkpoint, self.configuration, state)
-
-    def _resume(self) -> None:
-        state = None if self.checkpoint is None else _checkpoint.load(self.checkpoint, self.configuration)
-        if state is None:
-            return
-        for name in ("epoch", "seconds", "best", "best_epoch", "traces", "test_top"):
-            setattr(self, name, state[name])
-        for number, network in enumerate(self.networks):
-            _copy(network.best, state["weights"][number])
-            if self.test_top is None:
-                _copy(network.tensors(), state["tensors"][number])
-
-    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        assert self.test_top is not None
-        count = len(self.networks)
-        train_loss, val, val_clean, lam_clean, lam_flipped = self.traces.unbind(1)
-        return {
-            "best_epoch": np.array(self.best_epoch),
-            "val_top1": np.array(self.best),
-            "test_top": self.test_top.numpy(),
-            "train_loss": train_loss.numpy(),
-            "epoch_val_top1": val.numpy(),
-            "epoch_val_clean_top1": val_clean.numpy(),
-            "lam_clean": lam_clean.numpy(),
-            "lam_flipped": lam_flipped.numpy(),
-            "seconds": np.full(count, self.seconds / count),
-        }
-
-    def _now(self) -> float:
-        if self.data.device.type == "cuda":
-            torch.cuda.synchronize(self.data.device)
-        return time.perf_counter()
-
-
-def _copy(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, tensor in into.items():
-        tensor.copy_(values[name])
-
-
-def _digest(data: Data, networks: Sequence[tuple[Fold, Trial]]) -> str:
-    """Tells data sets apart: shapes, labels and rows."""
-    digest = hashlib.sha256(str((data.train.shape, data.classes, data.balanced)).encode())
-    for fold, trial in networks:
-        for values in (data.labels[trial.labels].cpu().numpy(), fold.train, fold.validation):
-            digest.update(np.ascontiguousarray(values).tobytes())
-    return digest.hexdigest()[:16]
+    Returns:
+        A module that takes uint8 images ``(B, height, width, channels)`` and gives logits, in eval mode.
+    """
+    found = _checkpoint.read(Path(path))
+    about, weights = found["configuration"], found["state"]["weights"]
+    model = resnet.create(
+        about["model"],
+        len(about["class_names"]),
+        channels=weights["model.conv1.weight"].shape[1],
+        width=about["width"],
+        image_size=about["image_size"],
+    )
+    network = Pipeline(model, Augmentation(), about["image_size"], weights["mean"], weights["std"])
+    network.load_state_dict(weights)
+    return network.eval(), about["class_names"]

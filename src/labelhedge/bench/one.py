@@ -1,0 +1,97 @@
+"""One network with settings that the user chose: train it, and keep its results and its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from labelhedge.bench.jobs import Job
+from labelhedge.bench.protocol import entry
+from labelhedge.bench.rows import networks_table, traces_table
+from labelhedge.bench.run import Machine, image_task
+from labelhedge.data import Dataset
+from labelhedge.results import ResultsStore
+from labelhedge.train import single
+from labelhedge.train._distributed import place
+from labelhedge.train.single import Checkpoints
+from labelhedge.train.stacked import Trial
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a single training may be given beside its job."""
+
+    params: Mapping[str, float] = field(default_factory=dict)
+    """Hyperparameters of the loss; the others have their defaults."""
+    exact: bool = False
+    """Whether ALDR-KL finds the exact λ in every step, instead of keeping one for each sample."""
+    pretrained: Path | None = None
+    """A file of weights to start from, such as torchvision's."""
+    every: float = 60.0
+    """Seconds between two checkpoints."""
+
+
+def train_one(
+    job: Job, loaded: Dataset, extras: Extras, store: ResultsStore, machine: Machine, advance: Callable[[int], None]
+) -> None:
+    """Train the one network of a job; results go into the store, weights and checkpoint into the folder of it.
+
+    Under ``torch.distributed`` every process calls it, and the first one writes.
+
+    Args:
+        job: With one learning rate, weight decay, fold and noise.
+        loaded: Its data, which may be a folder of the user's.
+        extras: What else the user wants.
+        store: A folder of this machine.
+        machine: Where to train.
+        advance: Told how many images have been trained on since the last call.
+    """
+    chosen = entry(job.loss)
+    [(lr, weight_decay, _)] = job.protocol.tuned(chosen)
+    trial = Trial(lr, weight_decay, extras.params)
+    root = Path(store.root)
+    recipe = job.protocol.image_recipe(loaded)
+    outcome = single.train(
+        image_task(loaded, job),
+        job.protocol.cross_validation(loaded, job.seed),
+        [trial],
+        chosen.loss,
+        recipe,
+        options=dict(chosen.options) | ({"num_samples": None} if extras.exact else {}),
+        pretrained=None if extras.pretrained is None else read_weights(extras.pretrained),
+        checkpoints=Checkpoints(root / "checkpoint", extras.every, keep_weights=True),
+        device=machine.device,
+        advance=advance,
+    )
+    if place()[0] > 0:
+        return
+    single.export_weights(root / "checkpoint" / "0000.pt", root / "weights.pt", recipe, loaded.class_names)
+    networks = networks_table(job, [trial], outcome, machine.device)
+    traces = traces_table(job, [trial], outcome, networks)
+    store.write(job.place, [setting.id for setting in job.settings], configuration(loaded, extras), networks, traces)
+    (root / "checkpoint" / "0000.pt").unlink()
+    (root / "checkpoint").rmdir()
+
+
+def configuration(loaded: Dataset, extras: Extras) -> str:
+    """What the numbers depend on beside the protocol; the source tells folders of one name apart."""
+    start = None if extras.pretrained is None else str(extras.pretrained)
+    return json.dumps([dict(extras.params), extras.exact, start, loaded.info.source], sort_keys=True)
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """Weights by their name, as ``torch.save(model.state_dict(), path)`` writes them."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ValueError(f"cannot read the weights {path}: {error.strerror or error}") from None
+    except Exception as error:  # of whatever kind, depending on what the file is
+        raise ValueError(f"{path} has no weights that can be read ({type(error).__name__})") from None
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise ValueError(f"{path} has no weights: it must hold tensors by their name, as a state_dict does")
+    return found

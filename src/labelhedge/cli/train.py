@@ -1,0 +1,217 @@
+"""``labelhedge train``: one network on images with wrong labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from labelhedge import losses
+from labelhedge.bench.images import ImageSettings
+from labelhedge.bench.jobs import Job
+from labelhedge.bench.one import Extras, configuration, train_one
+from labelhedge.bench.protocol import Protocol, entry, setting
+from labelhedge.bench.run import Machine, noisy_labels
+from labelhedge.cli.data import Root
+from labelhedge.cli.device import chosen_device
+from labelhedge.cli.terminal import plain, print_json, print_table, progress
+from labelhedge.data import Dataset, load
+from labelhedge.models.resnet import MODELS
+from labelhedge.results import ResultsStore
+from labelhedge.results import load as load_results
+from labelhedge.train._distributed import joined, place
+from labelhedge.train.augment import Augmentation
+
+
+def train(
+    dataset: Annotated[str, typer.Option(help="A data set of images, or a folder with train/CLASS and test/CLASS.")],
+    model: Annotated[str, typer.Option(help=f"{' or '.join(MODELS)}.")] = "resnet18",
+    loss: Annotated[str, typer.Option(help="A loss; @softplus or @l1 behind it normalises the logits.")] = "aldr-kl",
+    param: Annotated[list[str] | None, typer.Option(help="A hyperparameter of the loss, such as lambda0=0.1.")] = None,
+    noise: Annotated[str, typer.Option(help="To add: u0.3, cd0.1 …; or a set of human labels: worse …")] = "clean",
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 5e-4,
+    momentum: Annotated[float, typer.Option(min=0, help="Momentum.")] = 0.9,
+    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum.")] = False,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs.")] = 30,
+    decay: Annotated[float, typer.Option(help="What the learning rate is multiplied by.")] = 0.1,
+    decay_after: Annotated[
+        str | None, typer.Option(help="After which epochs: 10,20 or every [default: a third and two thirds of them]")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Of all processes together.")] = 64,
+    augment: Annotated[
+        str | None,
+        typer.Option(help="crop=4,flip,shift=0.1,jitter=0.2, some of them, or none [default: crop and flip]"),
+    ] = None,
+    resize: Annotated[int | None, typer.Option(min=1, help="Shorter side of images of many sizes.")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="What is cut out of them [default: all]")] = None,
+    width: Annotated[int, typer.Option(min=1, help="Channels of the network's first stage.")] = 64,
+    validation: Annotated[
+        float, typer.Option(help="Share of the training images that choose the epoch; 0: none.")
+    ] = 0.2,
+    weights: Annotated[
+        Path | None, typer.Option(help="A file of weights to start from, such as torchvision's.")
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="ALDR-KL with the exact λ, without one per sample.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of noise, validation images, starting weights and order.")] = 0,
+    out: Annotated[Path, typer.Option(help="The folder for results, checkpoint and weights.")] = Path("trained"),
+    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda where there is one]")] = None,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds; written after an epoch.")] = 60.0,
+    root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train one network on images whose labels are partly wrong.
+
+    Example: labelhedge train --dataset cifar-10n --noise worse --loss aldr-kl --out worse
+
+    On several GPUs: torchrun --nproc-per-node 4 -m labelhedge train --dataset cifar-10n --noise worse --out worse
+
+    The weights with the highest accuracy on validation images, whose labels may be wrong too, are tested and kept in
+    weights.pt; results are those of `labelhedge bench`. Safe to interrupt: the same command goes on.
+    """
+    extras = Extras(_params(loss, param or []), exact, weights, checkpoint_every)
+    images = ImageSettings(
+        model=_known_model(model),
+        width=width,
+        epochs=epochs,
+        decay_after=_decay_after(decay_after, epochs),
+        decay=decay,
+        nesterov=nesterov,
+        image_size=image_size,
+        resize=resize,
+        augmentation=_augmentation(augment),
+    )
+    splits = _splits(validation)
+    protocol = Protocol(
+        "train",
+        learning_rates=(lr,),
+        weight_decays=(weight_decay,),
+        batch_size=batch_size,
+        momentum=momentum,
+        splits=splits,
+        folds=1,
+        grids=False,
+        images=images,
+    )
+    wanted = setting(noise)
+    with joined(chosen_device(device)) as where, progress_of_first() as tell:
+        loaded = load(dataset, seed=seed, root=root, progress=tell)
+        if not loaded.info.images:
+            raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
+        job = Job(protocol, loaded.info.name, loss, seed, (wanted,))
+        store = ResultsStore(out)
+        if not store.finished(job.place, configuration(loaded, extras)):
+            _say_plan(job, loaded)
+            total = epochs * _images_per_epoch(job, loaded)
+            done = 0
+
+            def advance(newly: int) -> None:
+                nonlocal done
+                done += newly
+                tell("training", min(done, total - 1), total, "images")
+
+            train_one(job, loaded, extras, store, Machine(where), advance)
+            tell("training", total, total, "images")
+        if place()[0] == 0:
+            _tell_result(store, job, as_json)
+
+
+@contextmanager
+def progress_of_first() -> Iterator[Callable[[str, int, int | None, str], None]]:
+    """Progress of the first process; the others say nothing."""
+    if place()[0] > 0:
+        yield lambda task, done, total, unit: None
+        return
+    with progress() as tell:
+        yield tell
+
+
+def _known_model(name: str) -> str:
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known models: {', '.join(MODELS)}")
+    return name
+
+
+def _params(loss: str, given: list[str]) -> dict[str, float]:
+    spec = losses.get(entry(loss).loss)
+    params = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in spec.domains:
+            raise ValueError(f"{loss} has no hyperparameter {name!r}; it has: {', '.join(spec.domains) or 'none'}")
+        try:
+            params[name] = float(value)
+        except ValueError:
+            raise ValueError(f"a hyperparameter is given as NAME=NUMBER, got {text!r}") from None
+        spec.check(name, params[name])
+    return params
+
+
+def _decay_after(text: str | None, epochs: int) -> tuple[float, ...] | None:
+    """As shares of the epochs; None: after every epoch."""
+    if text is None:
+        return 1 / 3, 2 / 3
+    if text == "every":
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= epochs for part in parts):
+        raise ValueError(f"--decay-after must be epochs in 1 … {epochs} with commas between, or every, got {text!r}")
+    return tuple(int(part) / epochs for part in parts)
+
+
+def _augmentation(text: str | None) -> Augmentation | None:
+    if text is None:
+        return None
+    chosen: dict[str, Any] = {}
+    kinds = {"crop": int, "flip": bool, "shift": float, "jitter": float}
+    for part in [] if text == "none" else text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in kinds or (name == "flip") == bool(value):
+            raise ValueError(f"--augment takes crop=4, flip, shift=0.1 and jitter=0.2, or none, got {part!r}")
+        try:
+            chosen[name] = kinds[name](value or True)
+        except ValueError:
+            raise ValueError(f"--augment {name} must be a number, got {value!r}") from None
+    return Augmentation(**chosen)
+
+
+def _splits(validation: float) -> int:
+    if not 0 <= validation <= 0.5:
+        raise ValueError(f"--validation must be a share in [0, 0.5], got {validation}")
+    return 1 if validation == 0 else round(1 / validation)
+
+
+def _images_per_epoch(job: Job, loaded: Dataset) -> int:
+    count = len(job.protocol.cross_validation(loaded, job.seed)[0].train)
+    return max(count // job.protocol.batch_size, 1) * min(job.protocol.batch_size, count)
+
+
+def _say_plan(job: Job, loaded: Dataset) -> None:
+    if place()[0] > 0:
+        return
+    fold = job.protocol.cross_validation(loaded, job.seed)[0]
+    wrong = noisy_labels(loaded, job.settings[0], job.seed).flipped.mean()
+    processes = place()[1]
+    typer.echo(
+        f"{job.protocol.images.model} on {plain(loaded.info.name)}: {len(fold.train):,} images to train, "
+        f"{len(fold.validation):,} to validate, {loaded.num_classes} classes, {wrong:.1%} of the labels changed, "
+        f"{job.loss}" + (f", {processes} processes" if processes > 1 else ""),
+        err=True,
+    )
+
+
+def _tell_result(store: ResultsStore, job: Job, as_json: bool) -> None:
+    networks = load_results(store.root)
+    row = networks[(networks["protocol"] == job.protocol.id) & (networks["loss"] == job.loss)]
+    row = row[(row["noise"] == job.settings[0].kind) & (row["rate"] == job.settings[0].rate)]
+    found = row[(row["seed"] == job.seed) & (row["dataset"] == job.dataset)].iloc[0].to_dict()
+    if as_json:
+        print_json({name: None if value != value else value for name, value in found.items()})
+        return
+    columns = ["best_epoch", "val_top1", *(f"test_top{k}" for k in range(1, 6))]
+    cells = ["" if found[name] != found[name] else f"{found[name]:.4f}" for name in columns[1:]]
+    print_table(columns, [[str(found["best_epoch"]), *cells]], numbers=columns)
+    typer.echo(f"weights are in {Path(store.root) / 'weights.pt'}", err=True)

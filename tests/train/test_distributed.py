@@ -1,0 +1,56 @@
+"""Two processes against one: the same batches, the same network, the same λ."""
+
+import dataclasses
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from labelhedge.train._training import Data, Training
+from labelhedge.train.single import train
+from tests.train.images import RECIPE, TRIAL, make_folds, make_task
+
+LOSSES = ("aldr-kl", "tgce")
+
+
+def trained(loss):
+    task = make_task()
+    recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
+    data = Data(task, recipe, torch.device("cpu"))
+    training = Training(data, [(make_folds(task)[0], TRIAL)], loss, recipe, {}, None, None, torch.float64)
+    arrays = training.run(lambda count: None)
+    network = training.networks[0]
+    tensors = {**network.tensors(), **{f"best.{name}": tensor for name, tensor in network.best.items()}}
+    tensors |= {name: torch.from_numpy(array) for name, array in arrays.items() if name != "seconds"}
+    return {name: tensor for name, tensor in tensors.items() if name != "loss_sum"}
+
+
+def work(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.save({loss: trained(loss) for loss in LOSSES}, f"{folder}/{rank}.pt")
+    if rank == 0:
+        return
+    recipe = dataclasses.replace(RECIPE, batch_size=7)
+    with pytest.raises(ValueError, match="batch_size must be a multiple of the 2 processes, got 7"):
+        train(make_task(), make_folds(make_task()), [TRIAL], "ce", recipe)
+
+
+def test_two_processes_give_the_result_of_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, (port, str(tmp_path)), nprocs=2)
+    ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for loss in LOSSES:
+        expected = trained(loss)
+        assert ("loss.lam" if loss == "aldr-kl" else "loss.keep") in expected
+        for name, tensor in expected.items():
+            for found in ranks:
+                torch.testing.assert_close(
+                    found[loss][name], tensor, rtol=0, atol=1e-6, equal_nan=True, msg=f"{loss} {name}"
+                )

@@ -10,6 +10,7 @@ Medians of --repeat runs that take turns.
 """
 
 import argparse
+import multiprocessing
 import platform
 import statistics
 import time
@@ -26,8 +27,6 @@ from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
 from labelhedge.train.single import ImageRecipe, ImageTask
 from labelhedge.train.stacked import Fold, Trial
-
-EXACT = "aldr-kl, exact λ"
 
 
 def random_task(count: int) -> ImageTask:
@@ -96,7 +95,7 @@ class Plain:
         return time.perf_counter() - start
 
 
-def median_rates(runners: dict, images: dict[str, int], repeat: int, epochs: int) -> dict[str, float]:
+def median_rates(runners: dict, images: int, repeat: int, epochs: int) -> dict[str, float]:
     """Images per second of each, taking turns; the first turn warms up."""
     seconds = {name: [] for name in runners}
     for turn in range(repeat + 1):
@@ -104,7 +103,34 @@ def median_rates(runners: dict, images: dict[str, int], repeat: int, epochs: int
             taken = sum(runner.seconds() for _ in range(epochs))
             if turn:
                 seconds[name].append(taken)
-    return {name: images[name] * epochs / statistics.median(times) for name, times in seconds.items()}
+    return {name: images * epochs / statistics.median(times) for name, times in seconds.items()}
+
+
+def measure(batch: int, args: argparse.Namespace) -> None:
+    """Print a line for each setting with this batch size."""
+    task = random_task(args.images)
+    recipe = ImageRecipe(width=args.width, batch_size=batch, augmentation=Augmentation(crop=4, flip=True))
+    data = Data(task, recipe, torch.device(args.device))
+    seen = args.images // batch * batch
+    runners = {
+        "ce": Runner(data, recipe, "ce", 1),
+        "aldr-kl": Runner(data, recipe, "aldr-kl", 1),
+        "aldr-kl, exact λ": Runner(data, recipe, "aldr-kl", 1, num_samples=None),
+        "aldr-kl, λ of 100,000,000 samples": Runner(data, recipe, "aldr-kl", 1, LargeIndexNetwork),
+        "ce, plain PyTorch without augmentation": Plain(task, recipe, args.device),
+    }
+    rates = median_rates(runners, seen, args.repeat, args.epochs)
+    for name, rate in rates.items():
+        state = runners[name].training.networks[0].criterion if isinstance(runners[name], Runner) else None
+        held = sum(buffer.nbytes for buffer in state.buffers()) if state else 0
+        print(f"| {batch} | 1 | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} | {held:,} |", flush=True)
+    del runners
+    for networks in args.networks if args.device == "cuda" else ():
+        several = {loss: Runner(data, recipe, loss, networks) for loss in ("ce", "aldr-kl")}
+        rates = median_rates(several, networks * seen, args.repeat, args.epochs)
+        for name, rate in rates.items():
+            print(f"| {batch} | {networks} | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} | |", flush=True)
+        del several
 
 
 def main() -> None:
@@ -113,45 +139,21 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 512])
-    parser.add_argument("--networks", type=int, nargs="+", default=[2, 3, 5])
+    parser.add_argument("--networks", type=int, nargs="*", default=[2, 3, 5])
     parser.add_argument("--epochs", type=int, default=2, help="of one timed run")
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
-    task = random_task(args.images)
     print(f"{device_name(args.device)}, torch {torch.__version__}, Python {platform.python_version()}\n")
-    print("| batch | networks at once | loss | images/s | epoch / CE's |\n|---|---|---|---|---|")
-    for batch in args.batch:
-        recipe = ImageRecipe(width=args.width, batch_size=batch, augmentation=Augmentation(crop=4, flip=True))
-        data = Data(task, recipe, torch.device(args.device))
-        runners = {
-            "ce": Runner(data, recipe, "ce", 1),
-            "aldr-kl": Runner(data, recipe, "aldr-kl", 1),
-            EXACT: Runner(data, recipe, "aldr-kl", 1, num_samples=None),
-            "ce, plain PyTorch, no augmentation": Plain(task, recipe, args.device),
-        }
-        seen = args.images // batch * batch
-        rates = median_rates(runners, dict.fromkeys(runners, seen), args.repeat, args.epochs)
-        for name, rate in rates.items():
-            print(f"| {batch} | 1 | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} |", flush=True)
-        if batch == args.batch[0]:
-            large = {
-                "50,000 samples": runners["aldr-kl"],
-                "100,000,000 samples": Runner(data, recipe, "aldr-kl", 1, LargeIndexNetwork),
-            }
-            state = large["100,000,000 samples"].training.networks[0].criterion
-            held = sum(buffer.nbytes for buffer in state.buffers()) / LargeIndexNetwork.samples
-            index_rates = median_rates(large, dict.fromkeys(large, seen), args.repeat, args.epochs)
-            del runners, large, state
-            for networks in args.networks if args.device == "cuda" else ():
-                several = {loss: Runner(data, recipe, loss, networks) for loss in ("ce", "aldr-kl")}
-                total = dict.fromkeys(several, networks * seen)
-                rates = median_rates(several, total, args.repeat, max(1, args.epochs // 2))
-                for name, rate in rates.items():
-                    print(f"| {batch} | {networks} | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} |", flush=True)
-                del several
-    print("\n| λ of | bytes per sample | images/s at the first batch size |\n|---|---|---|")
-    for name, rate in index_rates.items():
-        print(f"| {name} | {held:.2f} | {rate:,.0f} |")
+    print(
+        "| batch | networks at once | loss | images/s | epoch / CE's | bytes of λ |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
+    for batch in args.batch:  # in a process of its own: CUDA graphs of torch.compile and ours do not outlive each other
+        process = multiprocessing.get_context("spawn").Process(target=measure, args=(batch, args))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"batch {batch} ended with exit code {process.exitcode}")
 
 
 if __name__ == "__main__":

@@ -247,7 +247,9 @@ def test_images_from_a_disk_give_the_same(monkeypatch):
 def test_images_of_many_sizes_are_brought_to_one():
     sizes = [(8 + i % 5, 9 + i % 3) for i in range(len(TASK.clean))]
     images = [np.full((*size, 3), i, np.uint8) for i, size in enumerate(sizes)]
-    source = _pixels.pixels(OneByOne(images), 10, torch.device("cpu"), 0)
+    told = []
+    source = _pixels.pixels(OneByOne(images), 10, torch.device("cpu"), 0, lambda *counts: told.append(counts))
+    assert told == [(len(images), len(images))]
     found = torch.cat(list(source.blocks(torch.arange(len(images)), 7)))
     assert found.shape == (len(images), 10, 10, 3)
     assert torch.equal(found.float().mean((1, 2, 3)), torch.arange(len(images)).float())

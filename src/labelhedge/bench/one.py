@@ -37,7 +37,13 @@ class Extras:
 
 
 def train_one(
-    job: Job, loaded: Dataset, extras: Extras, store: ResultsStore, machine: Machine, advance: Callable[[int], None]
+    job: Job,
+    loaded: Dataset,
+    extras: Extras,
+    store: ResultsStore,
+    machine: Machine,
+    advance: Callable[[int], None],
+    reading: Callable[[int, int], None],
 ) -> None:
     """Train the one network of a job; results go into the store, weights and checkpoint into the folder of it.
 
@@ -50,6 +56,7 @@ def train_one(
         store: A folder of this machine.
         machine: Where to train.
         advance: Told how many images have been trained on since the last call.
+        reading: Told how many images have been read into memory, and how many there are.
     """
     chosen = entry(job.loss)
     [(lr, weight_decay, _)] = job.protocol.tuned(chosen)
@@ -67,6 +74,7 @@ def train_one(
         checkpoints=Checkpoints(root / "checkpoint", extras.every, keep_weights=True),
         device=machine.device,
         advance=advance,
+        reading=reading,
     )
     if place()[0] > 0:
         return

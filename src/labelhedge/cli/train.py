@@ -113,7 +113,10 @@ def train(
                 done += newly
                 tell("training", min(done, total - 1), total, "images")
 
-            train_one(job, loaded, extras, store, Machine(where), advance)
+            def reading(done: int, total: int) -> None:
+                tell("reading images", done, total, "images")
+
+            train_one(job, loaded, extras, store, Machine(where), advance, reading)
             tell("training", total, total, "images")
         if place()[0] == 0:
             _tell_result(store, job, as_json)

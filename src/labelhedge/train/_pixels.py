@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 Image = NDArray[np.uint8]
 Images = Image | Sequence[Image]
 """``(N, height, width, channels)``, or a sequence that gives images ``(height, width, channels)`` one by one."""
+Reading = Callable[[int, int], None]
+"""Told how many images have been read into memory, and how many there are."""
 
 _SHARE = 0.5
 """Of the free memory of the device, what images may take that stay there."""
@@ -106,7 +108,9 @@ def _stack(images: list[Tensor | Exception]) -> Tensor | Exception:
     return torch.stack([image for image in images if isinstance(image, Tensor)])
 
 
-def pixels(images: Images, resize: int | None, device: torch.device, workers: int) -> Resident | Streamed:
+def pixels(
+    images: Images, resize: int | None, device: torch.device, workers: int, reading: Reading
+) -> Resident | Streamed:
     """Images in the memory of the device if they fit there, and otherwise from where they are."""
     if len(images) == 0:
         raise ValueError("there are no images")
@@ -121,8 +125,11 @@ def pixels(images: Images, resize: int | None, device: torch.device, workers: in
     if isinstance(images, np.ndarray) and not resize:
         return Resident(torch.from_numpy(images).to(device))
     kept = torch.empty(len(images), *streamed.shape, dtype=torch.uint8, device=device)
-    for number, part in enumerate(streamed.blocks(torch.arange(len(images)), _READ)):
-        kept[number * _READ : number * _READ + len(part)] = part
+    done = 0
+    for part in streamed.blocks(torch.arange(len(images)), _READ):
+        kept[done : done + len(part)] = part
+        done += len(part)
+        reading(done, len(images))
     return Resident(kept)
 
 

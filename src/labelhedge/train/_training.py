@@ -16,7 +16,7 @@ from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place
 from labelhedge.train._graph import replayed
 from labelhedge.train._network import Network
-from labelhedge.train._pixels import pixels
+from labelhedge.train._pixels import Reading, pixels
 from labelhedge.train._threads import cores
 from labelhedge.train.metrics import balanced_weight, top_k
 
@@ -33,11 +33,17 @@ _READERS = 8
 class Data:
     """What the networks of a task share, on the device."""
 
-    def __init__(self, task: ImageTask, recipe: ImageRecipe, device: torch.device) -> None:
+    def __init__(
+        self,
+        task: ImageTask,
+        recipe: ImageRecipe,
+        device: torch.device,
+        reading: Reading = lambda done, total: None,
+    ) -> None:
         readers = min(_READERS, cores())
         self.device, self.classes, self.balanced = device, task.num_classes, task.balanced
-        self.train = pixels(task.images, recipe.resize, device, readers)
-        self.test = pixels(task.test_images, recipe.resize, device, readers)
+        self.train = pixels(task.images, recipe.resize, device, readers, reading)
+        self.test = pixels(task.test_images, recipe.resize, device, readers, lambda done, total: None)
         self.labels = torch.from_numpy(task.labels).to(device)
         self.clean = torch.from_numpy(task.clean).to(device)
         self.test_labels = torch.from_numpy(task.test_labels).to(device)

@@ -21,7 +21,7 @@ from labelhedge.models import resnet
 from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place
 from labelhedge.train._network import Pipeline
-from labelhedge.train._pixels import Images
+from labelhedge.train._pixels import Images, Reading
 from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
 from labelhedge.train.stacked import Fold, Outcome, Trial
@@ -105,6 +105,7 @@ def train(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     advance: Advance = lambda count: None,
+    reading: Reading = lambda done, total: None,
 ) -> Outcome:
     """Train ``folds × trials`` networks.
 
@@ -125,6 +126,7 @@ def train(
         device: Where to train.
         dtype: Type of the weights. In float32 a GPU computes in bfloat16 where that is safe.
         advance: Called as training goes on.
+        reading: Called before, while images are read that then stay in memory.
 
     Returns:
         The outcome of each network.
@@ -133,7 +135,7 @@ def train(
     device = torch.device(device)
     pairs = list(itertools.product(range(len(trials)), range(len(folds))))
     size = 1 if device.type != "cuda" or place()[1] > 1 else max(1, at_once)
-    data = Data(task, recipe, device)
+    data = Data(task, recipe, device, reading)
     parts = []
     try:
         for start in range(0, len(pairs), size):

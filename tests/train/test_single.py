@@ -109,6 +109,15 @@ def test_the_best_epoch_on_noisy_labels_is_tested(monkeypatch):
     assert outcome.test_top[0, 0].tolist() == [0.25] * 5
 
 
+def test_the_best_weights_are_tested_and_not_the_last():
+    diverging = dataclasses.replace(RECIPE, decay_after=(2,), decay=1e9)
+    outcome = train(TASK, FOLDS, [TRIAL], "ce", diverging)
+    assert not np.isfinite(outcome.train_loss[0, 0, 2])
+    stopped = train(TASK, FOLDS, [TRIAL], "ce", dataclasses.replace(diverging, epochs=2))
+    assert np.array_equal(outcome.test_top, stopped.test_top, equal_nan=True)
+    assert stopped.test_top[0, 0, 0] > 0
+
+
 def test_balanced_accuracy_and_few_classes():
     task = make_task(
         labels=make_task().labels % 3, clean=TASK.clean % 3, test_labels=TASK.test_labels % 3, num_classes=3
@@ -250,6 +259,7 @@ def test_images_of_many_sizes_are_brought_to_one():
     told = []
     source = _pixels.pixels(OneByOne(images), 10, torch.device("cpu"), 0, lambda *counts: told.append(counts))
     assert told == [(len(images), len(images))]
+    assert isinstance(source, _pixels.Resident)
     found = torch.cat(list(source.blocks(torch.arange(len(images)), 7)))
     assert found.shape == (len(images), 10, 10, 3)
     assert torch.equal(found.float().mean((1, 2, 3)), torch.arange(len(images)).float())

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import labelhedge as lh
+from labelhedge.bench.images import ImageSettings
 from labelhedge.bench.jobs import jobs
 from labelhedge.bench.protocol import PRESETS, Entry, Protocol, entry, setting
 from labelhedge.noise.settings import PAPER, Setting
+from labelhedge.train.augment import Augmentation
 
 PROTOCOL = PRESETS["demo"].protocol
 SUMS = [{"alpha": 0.1, "beta": 9.9}, {"alpha": 5, "beta": 5}, {"alpha": 9.9, "beta": 0.1}]
@@ -122,9 +124,21 @@ def test_there_is_no_l1_entry_of_a_loss_that_is_on_l1_by_itself(loss):
         entry(f"{loss}@l1")
 
 
-@pytest.mark.parametrize("id", ["", "CE", "@l1", "cee@l1", "ce@l2", "ce@l1@l1"])
+@pytest.mark.parametrize("loss", ["ce", "ldr-kl", "aldr-kl"])
+def test_an_entry_on_softplus_is_the_loss_with_that_option_and_nothing_more_to_tune(loss):
+    assert entry(f"{loss}@softplus") == Entry(f"{loss}@softplus", loss, {"normalize": "softplus"})
+    assert PROTOCOL.tuned(entry(f"{loss}@softplus")) == PROTOCOL.tuned(entry(loss))
+
+
+@pytest.mark.parametrize("id", ["", "CE", "@l1", "cee@l1", "cee@l2"])
 def test_an_unknown_entry_is_refused(id):
     with pytest.raises(ValueError, match=r"unknown loss '.*'; known losses: .*aldr-kl"):
+        entry(id)
+
+
+@pytest.mark.parametrize(("id", "normalizer"), [("ce@l2", "l2"), ("ce@l1@l1", "l1@l1"), ("ce@", "")])
+def test_an_unknown_normaliser_is_refused(id, normalizer):
+    with pytest.raises(ValueError, match=f"unknown normaliser '{normalizer}' in '{id}'; known .*: l1, softplus"):
         entry(id)
 
 
@@ -136,6 +150,8 @@ def test_an_unknown_entry_is_refused(id):
         ("cd0.15", Setting("class_dependent", 0.15)),
         ("u0", Setting("uniform", 0.0)),
         ("cd1", Setting("class_dependent", 1.0)),
+        ("aggre", Setting("aggre")),
+        ("random3", Setting("random3")),
         *((s.id, s) for s in PAPER),
     ],
 )
@@ -200,11 +216,36 @@ def test_the_id_begins_with_the_name_and_is_the_same_every_time():
     assert PROTOCOL.id.startswith("paper-")
 
 
+def test_ids_of_protocols_on_tables_are_those_of_the_first_results():
+    assert Protocol("paper").id == "paper-bac86c4e"
+    assert PRESETS["fair"].protocol.id == "fair-e4dbc8cf"
+
+
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Protocol)])
 def test_the_id_changes_with_every_setting(field):
     value = getattr(PROTOCOL, field)
-    other = {str: "other", int: 4 if field == "folds" else 6, float: 0.5, tuple: (0.25,)}[type(value)]
+    others = {str: "other", bool: False, int: 4 if field == "folds" else 6, float: 0.5, tuple: (0.25,)}
+    other = (others | {ImageSettings: ImageSettings(width=32)})[type(value)]
     assert dataclasses.replace(PROTOCOL, **{field: other}).id != PROTOCOL.id
+
+
+def test_the_id_changes_with_every_setting_of_images():
+    others = {
+        "model": "resnet50",
+        "width": 32,
+        "epochs": 29,
+        "decay_after": None,
+        "decay": 0.2,
+        "nesterov": True,
+        "image_size": 24,
+        "resize": 40,
+        "augmentation": Augmentation(crop=4),
+        "tuning_epochs": 3,
+    }
+    assert set(others) == {field.name for field in dataclasses.fields(ImageSettings)}
+    changed = [dataclasses.replace(PROTOCOL, images=ImageSettings(**{name: other})) for name, other in others.items()]
+    changed += [Protocol("paper", images=ImageSettings(augmentation=Augmentation(crop=3)))]
+    assert len({PROTOCOL.id, *(protocol.id for protocol in changed)}) == len(others) + 2
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,24 @@ def write_folder(path: Path, files):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(content)
     return path
+
+
+def write_kuzushiji_49(root, images, labels, test_images, test_labels):
+    """The four files; images are ``(N, 28, 28)``."""
+    for part, pixels, classes in (("train", images, labels), ("test", test_images, test_labels)):
+        write_npz(root / "kuzushiji-49" / f"k49-{part}-imgs.npz", np.asarray(pixels, np.uint8))
+        write_npz(root / "kuzushiji-49" / f"k49-{part}-labels.npz", np.asarray(classes, np.uint8))
+
+
+def write_mini_webvision(root, wnids, train, val):
+    """WebVision's Google images and ILSVRC12's validation images by class, unpacked; both (JPEG, label)."""
+    folder = root / "mini-webvision"
+    lines = [f"google/q{label + 1:04}/picture {i}.jpg {label}" for i, (_, label) in enumerate(train)]
+    pictures = {line.rpartition(" ")[0]: content for line, (content, _) in zip(lines, train, strict=True)}
+    lists = {
+        "info/train_filelist_google.txt": "".join(f"{line}\n" for line in lines).encode(),
+        "info/synsets.txt": "".join(f"{wnid} thing {i}, object\n" for i, wnid in enumerate(wnids)).encode(),
+    }
+    write_folder(folder / "webvision", pictures | lists)
+    tested = {f"{wnids[label]}/ILSVRC2012_val_{i:08}.JPEG": content for i, (content, label) in enumerate(val, 1)}
+    write_folder(folder / "ILSVRC2012_img_val", tested)

@@ -51,7 +51,7 @@ class ImageSettings:
             width=self.width,
             image_size=self.image_size,
             resize=self.resize,
-            augmentation=self.augmentation or default_augmentation(data),
+            augmentation=self.augmentation or default_augmentation(data, self.image_size or self.resize),
             epochs=self.epochs,
             batch_size=batch_size,
             momentum=momentum,
@@ -62,11 +62,11 @@ class ImageSettings:
         )
 
 
-def default_augmentation(data: Dataset) -> Augmentation:
+def default_augmentation(data: Dataset, side: int | None = None) -> Augmentation:
     """A border of an eighth of the side; mirrored, unless it shows characters."""
-    side = min(np.shape(data.train.inputs[0])[:2])
+    side = side or min(np.shape(data.train.inputs[0])[:2])
     return Augmentation(crop=side // 8, flip=data.info.name not in _CHARACTERS)
 
 
 def _epochs(shares: tuple[float, ...], epochs: int) -> tuple[int, ...]:
-    return tuple(round(share * epochs) for share in shares)
+    return tuple(after for share in shares if (after := round(share * epochs)))

@@ -90,12 +90,13 @@ def _train_images(
     advance: Callable[[int], None],
 ) -> Outcome:
     folds, recipe = job.protocol.cross_validation(loaded, job.seed), job.protocol.image_recipe(loaded)
-    per_epoch = len(folds[0].train) // recipe.batch_size * recipe.batch_size
+    batch = min(recipe.batch_size, len(folds[0].train))
+    per_epoch = len(folds[0].train) // batch * batch
     left_over = 0
 
     def advance_epochs(images: int) -> None:
         nonlocal left_over
-        epochs, left_over = divmod(left_over + images, max(1, per_epoch))
+        epochs, left_over = divmod(left_over + images, per_epoch)
         advance(epochs)
 
     return single.train(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +21,7 @@ from labelhedge.bench.run import Machine, noisy_labels
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
 from labelhedge.cli.terminal import plain, print_json, print_table, progress
-from labelhedge.data import Dataset, load
+from labelhedge.data import Dataset, load, names
 from labelhedge.models.resnet import MODELS
 from labelhedge.results import ResultsStore
 from labelhedge.results import load as load_results
@@ -72,7 +75,8 @@ def train(
     The weights with the highest accuracy on validation images, whose labels may be wrong too, are tested and kept in
     weights.pt; results are those of `labelhedge bench`. Safe to interrupt: the same command goes on.
     """
-    extras = Extras(_params(loss, param or []), exact, weights, checkpoint_every)
+    _check_numbers({"--lr": lr, "--weight-decay": weight_decay, "--momentum": momentum, "--decay": decay})
+    extras = Extras(_params(loss, param or []), _exact(loss, exact), weights, checkpoint_every)
     images = ImageSettings(
         model=_known_model(model),
         width=width,
@@ -98,12 +102,13 @@ def train(
     )
     wanted = setting(noise)
     with joined(chosen_device(device)) as where, progress_of_first() as tell:
-        loaded = load(dataset, seed=seed, root=root, progress=tell)
+        loaded = _named(dataset, load(dataset, seed=seed, root=root, progress=tell))
         if not loaded.info.images:
             raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
         job = Job(protocol, loaded.info.name, loss, seed, (wanted,))
         store = ResultsStore(out)
         if not store.finished(job.place, configuration(loaded, extras)):
+            _check_writable(out)
             _say_plan(job, loaded)
             total = epochs * _images_per_epoch(job, loaded)
             done = 0
@@ -116,7 +121,12 @@ def train(
             def reading(done: int, total: int) -> None:
                 tell("reading images", done, total, "images")
 
-            train_one(job, loaded, extras, store, Machine(where), advance, reading)
+            try:
+                train_one(job, loaded, extras, store, Machine(where), advance, reading)
+            except KeyboardInterrupt:
+                if place()[0] == 0:
+                    typer.echo("interrupted; the same command goes on", err=True)
+                raise
             tell("training", total, total, "images")
         if place()[0] == 0:
             _tell_result(store, job, as_json)
@@ -143,14 +153,41 @@ def _params(loss: str, given: list[str]) -> dict[str, float]:
     params = {}
     for text in given:
         name, _, value = text.partition("=")
-        if name not in spec.domains:
-            raise ValueError(f"{loss} has no hyperparameter {name!r}; it has: {', '.join(spec.domains) or 'none'}")
+        if name not in spec.defaults:
+            raise ValueError(f"{loss} has no hyperparameter {name!r}; it has: {', '.join(spec.defaults) or 'none'}")
         try:
-            params[name] = float(value)
+            number = float(value)
         except ValueError:
             raise ValueError(f"a hyperparameter is given as NAME=NUMBER, got {text!r}") from None
-        spec.check(name, params[name])
+        spec.check(name, number)
+        params[name] = int(number) if spec.domains[name].integer else number
     return params
+
+
+def _exact(loss: str, wanted: bool) -> bool:
+    if wanted and entry(loss).loss != "aldr-kl":
+        raise ValueError(f"--exact is for aldr-kl, and the loss is {loss}")
+    return wanted
+
+
+def _check_numbers(given: dict[str, float]) -> None:
+    for name, value in given.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a number of at least 0, got {value}")
+
+
+def _check_writable(out: Path) -> None:
+    """Raise now, and not after hours of training."""
+    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise OSError(f"cannot write into {out}: {folder} is not a folder that may be written")
+
+
+def _named(dataset: str, loaded: Dataset) -> Dataset:
+    """A folder that is called like a known data set gets another name: it is not that data set."""
+    if dataset in names() or loaded.info.name not in names():
+        return loaded
+    return replace(loaded, info=replace(loaded.info, name=f"{loaded.info.name}-folder"))
 
 
 def _decay_after(text: str | None, epochs: int) -> tuple[float, ...] | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +53,14 @@ def read(path: Path) -> dict[str, Any]:
     """Configuration and state of whatever training the checkpoint is of."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # of whatever kind, depending on what the file is
         raise ValueError(f"{path} is not a checkpoint, or a damaged one ({type(error).__name__}); remove it") from None
-    if not isinstance(found, dict) or found.get("labelhedge") != _FORMAT:
+    if (
+        not isinstance(found, dict)
+        or not {"configuration", "state"} <= found.keys()
+        or found.get("labelhedge") != _FORMAT
+    ):
         raise ValueError(f"{path} is not a checkpoint of labelhedge's; remove it")
     return found

@@ -29,7 +29,11 @@ def joined(device: str) -> Iterator[str]:
     if gpu:
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if gpu else "gloo")
+    store, rank, processes = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    # or else processes that torchrun starts anew find the addresses of those before, unless it makes a new store too
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"start {attempt}", store)  # type: ignore[attr-defined]
+    dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=processes)
     try:
         yield device
     finally:

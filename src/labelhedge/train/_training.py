@@ -44,6 +44,15 @@ class Data:
         self.device, self.classes, self.balanced = device, task.num_classes, task.balanced
         self.train = pixels(task.images, recipe.resize, device, readers, reading)
         self.test = pixels(task.test_images, recipe.resize, device, readers, lambda done, total: None)
+        least = min(self.train.shape[:2])
+        if (recipe.image_size or 0) > least:
+            raise ValueError(
+                f"image_size must be at most the {least} pixels of the images, got {recipe.image_size}; "
+                "--resize makes them larger"
+            )
+        if self.test.shape != self.train.shape:
+            sizes = [" × ".join(map(str, source.shape)) for source in (self.train, self.test)]
+            raise ValueError(f"images to train on have {sizes[0]} values, those to test on {sizes[1]}; use --resize")
         self.labels = torch.from_numpy(task.labels).to(device)
         self.clean = torch.from_numpy(task.clean).to(device)
         self.test_labels = torch.from_numpy(task.test_labels).to(device)
@@ -100,6 +109,7 @@ class Training:
             "networks": str([(trial, fold.seed, len(fold.train)) for fold, trial in networks]),
             "data": _digest(data, networks),
             "type of the weights": str(dtype),
+            "start": _digest_of_weights(pretrained),
         }
 
     def run(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
@@ -245,9 +255,20 @@ def _copy(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 
 
 def _digest(data: Data, networks: Sequence[tuple[Fold, Trial]]) -> str:
-    """Tells data sets apart: shapes, labels and rows."""
+    """Tells data sets apart: shapes, some images, labels and rows."""
     digest = hashlib.sha256(str((data.train.shape, data.classes, data.balanced)).encode())
+    count = data.labels.shape[1]
+    for images in data.train.blocks(torch.tensor([0, count // 2, count - 1]), 3):
+        digest.update(images.cpu().numpy().tobytes())
     for fold, trial in networks:
         for values in (data.labels[trial.labels].cpu().numpy(), fold.train, fold.validation):
             digest.update(np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()[:16]
+
+
+def _digest_of_weights(weights: Mapping[str, Tensor] | None) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in (weights or {}).items():
+        digest.update(name.encode())
+        digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16] if weights else "random"

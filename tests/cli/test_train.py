@@ -1,0 +1,483 @@
+"""The command ``labelhedge train`` as people, power cuts and Ctrl-C meet it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from labelhedge.data import read_folder
+from labelhedge.models import resnet
+from labelhedge.results import load, load_traces
+from labelhedge.train import _checkpoint
+from labelhedge.train.single import load_network
+from tests.cli.bench_command import assert_same_bits, last_line, result_files, wait_until
+
+EPOCHS = 40
+LINE = ("--width", "2", "--batch-size", "16", "--noise", "u0.3", "--epochs", str(EPOCHS), "--checkpoint-every", "0")
+TWO = (*LINE, "--epochs", "10", "--batch-size", "48")
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+FORKER = """
+import atexit, filelock, gc, json, os, pandas, PIL.Image, pyarrow.parquet, signal, sys
+from labelhedge import cli
+import labelhedge.cli.app, torch._dynamo
+
+gc.freeze()
+for line in sys.stdin:
+    told = json.loads(line)
+    if isinstance(told, int):
+        print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
+    elif not os.fork():
+        os.setsid()
+        signal.alarm(60)
+        print(os.getpid(), flush=True)
+        out, err, *words = told
+        for stream, path in enumerate((os.devnull, out, err)):
+            os.dup2(os.open(path, os.O_RDWR), stream)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        while "=" in words[0]:  # variables before the command, as in a shell
+            os.environ.update([words.pop(0).split("=", 1)])
+        sys.argv = ["labelhedge", "train", *words]
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code or 0)
+"""  # each command in a process and session of its own, which need not import torch again
+
+
+class Trainer:
+    """Starts ``labelhedge train``, again and again."""
+
+    def __init__(self, folder):
+        self.folder, self.started = folder, 0
+        line, pipe = [sys.executable, "-c", FORKER], subprocess.PIPE
+        self.process = subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=ONE_THREAD)
+
+    def ask(self, question):
+        print(json.dumps(question), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+    def start(self, *words):
+        self.started += 1
+        files = [self.folder / f"{self.started}.{name}" for name in ("out", "err")]
+        for file in files:
+            file.touch()
+        return Command(self, self.ask([*map(str, files), *map(str, words)]), *files)
+
+    def run(self, *words):
+        return self.start(*words).finish()
+
+
+class Command:
+    """A running ``labelhedge train``."""
+
+    def __init__(self, trainer, pid, out, err):
+        self.trainer, self.pid, self.out, self.err = trainer, pid, out, err
+
+    def send(self, number):
+        os.killpg(self.pid, number)  # as a terminal does
+        return self.finish()
+
+    def finish(self):
+        code = self.trainer.ask(self.pid)
+        return subprocess.CompletedProcess(self.pid, code, self.out.read_text(), self.err.read_text())
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    trainer = Trainer(tmp_path_factory.mktemp("commands"))
+    with trainer.process:
+        yield trainer
+        trainer.process.stdin.close()
+
+
+def write_pets(folder, seed=0):
+    rng = np.random.default_rng(seed)
+    for part, count in (("train", 20), ("test", 6)):
+        for label, name in enumerate(("cat", "dog", "owl")):
+            (folder / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 100, (8, 8, 3), np.uint8)
+                pixels[..., label] += 20  # hard enough that the last epoch is not the best
+                Image.fromarray(pixels).save(folder / part / name / f"{number:02}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    return write_pets(tmp_path_factory.mktemp("images") / "pets")
+
+
+@pytest.fixture(scope="module")
+def whole(trainer, pets, tmp_path_factory):
+    """A folder with a training that nothing interrupted, and what it said."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert answer.returncode == 0, answer.stderr
+    return out, answer
+
+
+@pytest.fixture(scope="module")
+def killed(trainer, pets, tmp_path_factory):
+    """The folder of the same training, killed when it had a checkpoint."""
+    out = tmp_path_factory.mktemp("killed") / "out"
+    command = trainer.start("--dataset", pets, *LINE, "--out", out)
+    wait_until(lambda: epochs_done(out) >= 8)
+    command.send(signal.SIGKILL)
+    assert names(out) == {"checkpoint"}
+    return out
+
+
+def checkpoint(out):
+    return out / "checkpoint" / "0000.pt"
+
+
+def epochs_done(out):
+    return _checkpoint.read(checkpoint(out))["state"]["epoch"] if checkpoint(out).exists() else 0
+
+
+def names(out):
+    return {path.name for path in out.iterdir()}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def weights(out):
+    return _checkpoint.read(out / "weights.pt")["state"]["weights"]
+
+
+def assert_same_training(one, other):
+    assert names(one) == names(other) == {"networks", "traces", "weights.pt"}
+    assert_same_bits(one, other)
+    expected = weights(other)
+    assert weights(one).keys() == expected.keys()
+    for name, tensor in weights(one).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_a_table_of_accuracies_is_printed_and_results_and_weights_are_kept(whole, pets):
+    out, answer = whole
+    assert names(out) == {"networks", "traces", "weights.pt"}
+    plan, *_, end, where = answer.stderr.splitlines()
+    assert (
+        plan == "resnet18 on pets: 48 images to train, 12 to validate, 3 classes, 16.7% of the labels changed, aldr-kl"
+    )
+    assert end.startswith("training: done in ")
+    assert where == f"weights are in {out}/weights.pt"
+    row = load(out).iloc[0].to_dict()
+    head, cells = (line.split("\t") for line in answer.stdout.splitlines())
+    assert head == ["best_epoch", "val_top1", *(f"test_top{k}" for k in range(1, 6))]
+    assert cells == [str(row["best_epoch"]), *(f"{row[name]:.4f}" for name in head[1:4]), "", "", ""]
+    expected = {"dataset": "pets", "noise": "uniform", "rate": 0.3, "loss": "aldr-kl", "seed": 0, "fold": 0}
+    expected |= {"lr": 0.1, "weight_decay": 5e-4, "params": "{}", "epochs": EPOCHS}
+    assert {name: row[name] for name in expected} == expected
+    traces = load_traces(out)
+    assert traces["epoch"].tolist() == list(range(1, EPOCHS + 1))
+    assert np.float32(row["val_top1"]) == traces["val_top1"].max()
+    assert traces[["train_loss", "lam_clean", "lam_flipped"]].notna().all(axis=None)
+
+
+def test_what_is_finished_is_not_trained_again_and_said_again(trainer, whole, pets):
+    out, answer = whole
+    before = result_files(out), (out / "weights.pt").stat().st_mtime_ns
+    again = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert (again.returncode, again.stdout) == (0, answer.stdout)
+    assert again.stderr == f"weights are in {out}/weights.pt\n"
+    as_json = trainer.run("--dataset", pets, *LINE, "--out", out, "--json")
+    assert (as_json.returncode, as_json.stderr) == (0, "")
+    row = load(out).iloc[0]
+    assert json.loads(as_json.stdout) == row.astype(object).where(row.notna(), None).to_dict()
+    assert (result_files(out), (out / "weights.pt").stat().st_mtime_ns) == before
+
+
+def test_the_weights_give_the_accuracy_that_was_told(whole, pets):
+    out, _ = whole
+    network, classes = load_network(out / "weights.pt")
+    test = read_folder(pets).test
+    logits = network(torch.from_numpy(np.stack(list(test.inputs))))
+    assert classes == ["cat", "dog", "owl"]
+    assert (logits.argmax(1).numpy() == test.labels).mean() == load(out)["test_top1"][0]
+
+
+def test_killed_twice_the_same_command_goes_on_to_the_same_bits(trainer, whole, killed, pets, tmp_path):
+    out = shutil.copytree(killed, tmp_path / "out")
+    line = ("--dataset", pets, *LINE, "--out", out)
+    before, done = checkpoint(out).stat().st_mtime_ns, epochs_done(out)
+    command = trainer.start(*line)
+    wait_until(lambda: checkpoint(out).stat().st_mtime_ns > before)
+    assert done < epochs_done(out)  # it went on, and did not begin anew
+    best = load(whole[0])["best_epoch"][0]
+    wait_until(lambda: epochs_done(out) > best)  # the best weights are now in the checkpoint alone
+    command.send(signal.SIGKILL)
+    assert names(out) == {"checkpoint"}
+    answer = trainer.run(*line)
+    assert (answer.returncode, answer.stdout) == (0, whole[1].stdout), answer.stderr
+    assert_same_training(out, whole[0])
+
+
+def test_an_interrupt_is_one_line_and_the_same_command_goes_on(trainer, whole, pets, tmp_path):
+    line = ("--dataset", pets, *LINE, "--out", tmp_path / "out")
+    command = trainer.start(*line)
+    wait_until(lambda: epochs_done(tmp_path / "out") >= 3)
+    answer = command.send(signal.SIGINT)
+    assert (answer.returncode, answer.stdout) == (130, "")
+    assert last_line(answer.stderr) == "interrupted; the same command goes on"
+    assert names(tmp_path / "out") == {"checkpoint"}
+    assert trainer.run(*line).returncode == 0
+    assert_same_training(tmp_path / "out", whole[0])
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def process_of_rank(torchrun, rank):
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == torchrun and f"RANK={rank}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+        except OSError:  # just gone
+            continue
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_a_rank_killed_under_torchrun_is_restarted_and_goes_on_to_the_same_bits(trainer, pets, tmp_path):
+    out, port = tmp_path / "killed", free_port()
+    run = ("torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--master-port", str(port))
+    line = [sys.executable, "-m", *run, "-m", "labelhedge", "train", "--dataset", str(pets), *TWO, "--out", str(out)]
+    with (tmp_path / "said").open("w") as said:
+        torchrun = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True, env=ONE_THREAD
+        )
+    try:
+        wait_until(lambda: epochs_done(out) >= 2 or torchrun.poll() is not None)
+        os.kill(process_of_rank(torchrun.pid, 1), signal.SIGKILL)
+        told, _ = torchrun.communicate(timeout=90)
+    finally:
+        torchrun.terminate()  # which ends the ranks, too
+        torchrun.communicate()
+    assert torchrun.returncode == 0, (tmp_path / "said").read_text()
+    assert (tmp_path / "said").read_text().count(", 2 processes\n") == 2  # the plan is told at each start
+
+    ranks = [
+        trainer.start(
+            *(f"{name}={value}" for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items()),
+            *("TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=localhost", f"MASTER_PORT={port}"),
+            *("--dataset", pets, *TWO, "--out", tmp_path / "whole"),
+        )
+        for rank in range(2)
+    ]
+    answers = [rank.finish() for rank in ranks]
+    assert [answer.returncode for answer in answers] == [0, 0], answers
+    assert [answer.stdout for answer in answers] == [told, ""]
+    assert answers[1].stderr == ""
+    assert_same_training(out, tmp_path / "whole")
+
+
+def test_training_starts_from_given_weights_but_for_a_last_layer_of_other_classes(trainer, pets, tmp_path):
+    given = resnet.create("resnet18", 5, channels=3, width=2, image_size=8).state_dict()
+    torch.save(given, tmp_path / "given.pt")
+    line = ("--dataset", pets, *LINE, "--weights", tmp_path / "given.pt", "--epochs", "1", "--lr", "0")
+    answer = trainer.run(*line, "--out", tmp_path / "out")
+    assert answer.returncode == 0, answer.stderr
+    found = weights(tmp_path / "out")
+    kept = [name for name in given if "running" not in name and "num_batches" not in name and "fc" not in name]
+    assert all(torch.equal(found[f"model.{name}"], given[name]) for name in kept)
+    assert found["model.fc.weight"].shape == (3, 16)
+
+
+def test_options_reach_the_training(trainer, pets, tmp_path):
+    options = ("--loss", "topk-svm@softplus", "--param", "k=2", "--param", "margin=0.5", "--validation", "0")
+    options += ("--nesterov", "--momentum", "0.8", "--lr", "0.3", "--weight-decay", "0.01", "--decay", "0.9")
+    options += ("--decay-after", "every", "--augment", "crop=1,flip,shift=0.2,jitter=0.3", "--seed", "3")
+    options += ("--resize", "12", "--image-size", "10", "--epochs", "2", "--json")
+    digits = shutil.copytree(pets, tmp_path / "digits")  # not the data set of that name
+    answer = trainer.run("--dataset", digits, *LINE, *options, "--out", tmp_path / "out")
+    assert answer.returncode == 0, answer.stderr
+    expected = {"dataset": "digits-folder", "loss": "topk-svm@softplus", "params": '{"k": 2, "margin": 0.5}', "seed": 3}
+    expected |= {"lr": 0.3, "weight_decay": 0.01, "epochs": 2, "best_epoch": 2, "val_top1": None}
+    told = json.loads(answer.stdout)
+    assert {name: told[name] for name in expected} == expected
+    assert load_network(tmp_path / "out" / "weights.pt")[0].size == 10
+
+
+KNOWN = "aldr-kl has no hyperparameter 'lam'; it has: lambda0, alpha, margin"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--model", "resnet34"), 2, "unknown model 'resnet34'; known models: resnet18, resnet50"),
+        (("--loss", "cee"), 2, "unknown loss 'cee'; known losses: agce, aldr-kl, "),
+        (("--loss", "ce@l3"), 2, "unknown normaliser 'l3' in 'ce@l3'; known normalisers: l1, softplus"),
+        (("--param", "lam=1"), 2, KNOWN),
+        (("--param", "lambda0=much"), 2, "a hyperparameter is given as NAME=NUMBER, got 'lambda0=much'"),
+        (("--param", "lambda0"), 2, "a hyperparameter is given as NAME=NUMBER, got 'lambda0'"),
+        (("--param", "lambda0=-1"), 2, "lambda0 must be a number in (0, inf], got -1.0"),
+        (("--loss", "topk-svm", "--param", "k=1.5"), 2, "k must be an integer in [1, inf), got 1.5"),
+        (("--loss", "topk-svm", "--param", "k=5"), 2, "k must be an integer in [1, 3], the number of classes, got 5"),
+        (("--loss", "ce", "--exact"), 2, "--exact is for aldr-kl, and the loss is ce"),
+        (("--noise", "x0.3"), 2, "unknown noise 'x0.3'; it is clean, uR or cdR with a rate R such as u0.3, or "),
+        (("--noise", "u1.3"), 2, "the rate of noise 'u1.3' must be in [0, 1]"),
+        (("--noise", "worse"), 2, "there are no human labels 'worse'; there are: none"),
+        (("--lr", "nan"), 2, "--lr must be a number of at least 0, got nan"),
+        (("--decay", "-1"), 2, "--decay must be a number of at least 0, got -1.0"),
+        (("--momentum", "0", "--nesterov"), 2, "Nesterov momentum requires a momentum"),
+        (("--dataset", "vowel"), 2, "vowel is a table; labelhedge bench trains on those"),
+        (("--dataset", "pet"), 2, "unknown data set 'pet'; known data sets: vowel, "),
+        (("--dataset", "./nowhere"), 1, "there is no folder "),
+        (("--augment", "zoom=2"), 2, "--augment takes crop=4, flip, shift=0.1 and jitter=0.2, or none, got 'zoom=2'"),
+        (("--augment", "flip=1"), 2, "--augment takes crop=4, flip, shift=0.1 and jitter=0.2, or none, got 'flip=1'"),
+        (("--augment", "crop=x"), 2, "--augment crop must be a number, got 'x'"),
+        (("--augment", "shift=1.5"), 2, "shift must be in [0, 1), got 1.5"),
+        (("--decay-after", "0"), 2, "--decay-after must be epochs in 1 … 40 with commas between, or every, got '0'"),
+        (("--decay-after", "10,41"), 2, "--decay-after must be epochs in 1 … 40 with commas between, or every, got "),
+        (("--validation", "0.9"), 2, "--validation must be a share in [0, 0.5], got 0.9"),
+        (("--image-size", "9"), 2, "image_size must be at most the 8 pixels of the images, got 9; --resize makes "),
+        (("--device", "tpu"), 2, "device must be cpu or cuda, got 'tpu'"),
+        (("--weights", "nowhere.pt"), 2, "cannot read the weights nowhere.pt: No such file or directory"),
+        (("--weights", __file__), 2, f"{__file__} has no weights that can be read (UnpicklingError)"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing_behind(trainer, pets, tmp_path, arguments, code, message):
+    out = tmp_path / "out"
+    answer = trainer.run("--dataset", pets, *LINE, *arguments, "--out", out)
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert last_line(answer.stderr).startswith(f"labelhedge: {message}")
+    assert not out.exists()
+
+
+def no_images_of_a_class(pets):
+    shutil.rmtree(pets / "test" / "owl")
+
+
+def a_class_to_test_alone(pets):
+    shutil.copytree(pets / "test" / "owl", pets / "test" / "yak")
+
+
+def nothing_to_test(pets):
+    shutil.rmtree(pets / "test")
+
+
+def half_an_image(pets):
+    path = pets / "train" / "dog" / "07.png"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def a_test_image_that_is_none(pets):
+    (pets / "test" / "owl" / "05.png").write_text("no image")
+
+
+def larger_test_images(pets):
+    for path in (pets / "test").rglob("*.png"):
+        Image.new("RGB", (9, 12)).save(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "message"),
+    [
+        (no_images_of_a_class, 1, "pets/test has no folder owl; put images of that class into "),
+        (a_class_to_test_alone, 1, "pets/test/yak is a class that "),
+        (nothing_to_test, 1, "pets has no folder for testing; put images into "),
+        (half_an_image, 1, "pets/train/dog/07.png is not a whole JPEG or PNG image (replace it or leave it out)"),
+        (a_test_image_that_is_none, 1, "pets/test/owl/05.png is not a whole JPEG or PNG image (replace it or leave it"),
+        (larger_test_images, 2, "images to train on have 8 × 8 × 3 values, those to test on 12 × 9 × 3; use --resize"),
+    ],
+)
+def test_images_that_cannot_be_used_are_named(trainer, pets, tmp_path, damage, code, message):
+    damaged, out = shutil.copytree(pets, tmp_path / "pets"), tmp_path / "out"
+    damage(damaged)
+    answer = trainer.run("--dataset", damaged, *LINE, "--out", out)
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert last_line(answer.stderr).startswith(f"labelhedge: {message.replace('pets', str(damaged), 1)}")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1, 2], "has no weights: it must hold tensors by their name, as a state_dict does"),
+        ({"conv1.weight": torch.zeros(3)}, "the weights do not fit the network: "),
+    ],
+)
+def test_weights_of_something_else_are_refused(trainer, pets, tmp_path, given, message):
+    torch.save(given, tmp_path / "given.pt")
+    line = ("--dataset", pets, *LINE, "--weights", tmp_path / "given.pt", "--out", tmp_path / "out")
+    answer = trainer.run(*line)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert message in last_line(answer.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (("--lr", "0.2"), "networks"),
+        (("--epochs", "41"), "recipe"),
+        (("--seed", "1"), "networks"),
+        ("pets", "data"),
+        ("weights", "start"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_left_alone(trainer, killed, pets, tmp_path, change, differs):
+    out = shutil.copytree(killed, tmp_path / "out")
+    before = contents(out)
+    if change == "pets":
+        change = ("--dataset", write_pets(tmp_path / "pets", seed=1))  # as many images, of the same names
+    if change == "weights":
+        torch.save(resnet.create("resnet18", 3, channels=3, width=2, image_size=8).state_dict(), tmp_path / "given.pt")
+        change = ("--weights", tmp_path / "given.pt")
+    answer = trainer.run("--dataset", pets, *LINE, *change, "--out", out)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    told = last_line(answer.stderr)
+    assert told.startswith(f"labelhedge: {checkpoint(out)} is the checkpoint of another training: its {differs} is ")
+    assert told.endswith("; train elsewhere, or remove it")
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten", "empty"])
+def test_a_damaged_checkpoint_is_refused(trainer, killed, pets, tmp_path, damage):
+    out = shutil.copytree(killed, tmp_path / "out")
+    content = checkpoint(out).read_bytes()
+    written = {"cut off": content[: len(content) // 2], "overwritten": content[:80] + b"\xff" * 400 + content[480:]}
+    checkpoint(out).write_bytes(written.get(damage, b""))
+    before = contents(out)
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert f"{checkpoint(out)} is not a checkpoint, or a damaged one (" in last_line(answer.stderr)
+    assert contents(out) == before
+
+
+def test_results_of_other_hyperparameters_are_left_alone(trainer, whole, pets):
+    before = contents(whole[0])
+    answer = trainer.run("--dataset", pets, *LINE, "--param", "lambda0=0.5", "--out", whole[0])
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert last_line(answer.stderr).endswith("was computed with other hyperparameters; choose another --out")
+    assert contents(whole[0]) == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(trainer, pets, tmp_path):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert (
+        answer.stderr == f"labelhedge: cannot write into {out}: {tmp_path}/file is not a folder that may be written\n"
+    )

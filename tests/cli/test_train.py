@@ -303,6 +303,31 @@ def test_training_starts_from_given_weights_but_for_a_last_layer_of_other_classe
     assert found["model.fc.weight"].shape == (3, 16)
 
 
+def test_training_starts_from_the_weights_of_another(trainer, whole, pets, tmp_path):
+    given = whole[0] / "weights.pt"
+    line = ("--dataset", pets, *LINE, "--weights", given, "--epochs", "1", "--lr", "0")
+    answer = trainer.run(*line, "--out", tmp_path / "out")
+    assert answer.returncode == 0, answer.stderr
+    found, expected = weights(tmp_path / "out"), weights(whole[0])
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items() if "conv" in name or "fc" in name)
+
+
+def test_the_weights_of_another_training_are_not_replaced(trainer, whole, pets):
+    before = contents(whole[0])
+    answer = trainer.run("--dataset", pets, *LINE, "--lr", "0.5", "--out", whole[0])
+    assert answer.returncode == 2
+    assert last_line(answer.stderr).endswith("weights.pt has the weights of another training; choose another --out")
+    assert contents(whole[0]) == before
+
+
+def test_a_checkpoint_that_a_kill_left_beside_the_results_is_removed(trainer, whole, killed, pets, tmp_path):
+    out = shutil.copytree(whole[0], tmp_path / "out")
+    shutil.copytree(killed / "checkpoint", out / "checkpoint")
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert answer.returncode == 0
+    assert names(out) == {"networks", "traces", "weights.pt"}
+
+
 def test_options_reach_the_training(trainer, pets, tmp_path):
     options = ("--loss", "topk-svm@softplus", "--param", "k=2", "--param", "margin=0.5", "--validation", "0")
     options += ("--nesterov", "--momentum", "0.8", "--lr", "0.3", "--weight-decay", "0.01", "--decay", "0.9")
@@ -430,7 +455,7 @@ def test_weights_of_something_else_are_refused(trainer, pets, tmp_path, given, m
     ("change", "differs"),
     [
         (("--lr", "0.2"), "networks"),
-        (("--epochs", "41"), "recipe"),
+        (("--epochs", "41"), "epochs"),
         (("--seed", "1"), "networks"),
         ("pets", "data"),
         ("weights", "start"),

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from labelhedge.train.augment import Augmentation
+from labelhedge.train.augment import Augmentation, random_numbers
 
 IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), dtype=np.uint8))
 
 
 def augmented(augmentation, images=IMAGES, size=8, seed=0):
-    draws = augmentation.draw(len(images), torch.Generator().manual_seed(seed))
-    return augmentation.apply(images, draws, size)
+    return augmentation.apply(images, random_numbers(seed, torch.arange(len(images))), size)
 
 
 def as_numbers(images):
@@ -80,6 +79,25 @@ def test_jitter_changes_brightness_contrast_and_saturation():
     brighter = with_draws(0.999, 0.999, 0.999)
     assert brighter.max() <= 1
     assert brighter.min() >= 0
+
+
+def test_random_numbers_are_uniform_and_independent():
+    numbers = random_numbers(7, torch.arange(100_000)).double()
+    assert 0 <= numbers.min() < 1e-4
+    assert 1 - 1e-4 < numbers.max() < 1
+    torch.testing.assert_close(numbers.mean(0), torch.full((8,), 0.5, dtype=torch.float64), rtol=0, atol=0.005)
+    counts = torch.stack([torch.histc(column, 64, 0, 1) for column in numbers.T])
+    assert ((counts - 100_000 / 64).square() / (100_000 / 64)).sum(1).max() < 120  # chi-square with 63 degrees
+    shifted = torch.cat([numbers[1:, :1], random_numbers(8, torch.arange(1, 100_000))[:, :1].double()], 1)
+    together = torch.corrcoef(torch.cat([numbers[:-1], shifted], 1).T) - torch.eye(10)
+    assert together.abs().max() < 0.02
+
+
+def test_random_numbers_depend_on_seed_and_place_alone():
+    places = torch.tensor([5, 0, 123_456_789])
+    numbers = random_numbers(3, places)
+    assert torch.equal(random_numbers(torch.tensor(3), places.flip(0)), numbers.flip(0))
+    assert not (random_numbers(4, places) == numbers).any()
 
 
 def test_grey_images():

@@ -47,8 +47,8 @@ def plain_loop(task, fold, trial, recipe):
     labels = torch.from_numpy(task.labels[trial.labels])
     losses = []
     for epoch in range(recipe.epochs):
-        seed = np.random.SeedSequence([order, epoch]).generate_state(1, np.uint64)[0]
-        shuffled = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(int(seed)))
+        seed = int(np.random.SeedSequence([order, epoch]).generate_state(2)[0])
+        shuffled = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
         rows = torch.from_numpy(fold.train)[shuffled]
         values = []
         for batch in rows[: len(rows) // recipe.batch_size * recipe.batch_size].split(recipe.batch_size):
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     for change, name in (
         ({"task": make_task(labels=TASK.labels[:, ::-1].copy())}, "data"),
         ({"trials": [Trial(0.5, 5e-4, {})]}, "networks"),
-        ({"recipe": dataclasses.replace(RECIPE, epochs=4)}, "recipe"),
+        ({"recipe": dataclasses.replace(RECIPE, epochs=4)}, "epochs"),
     ):
         arguments = {"task": TASK, "folds": FOLDS, "trials": [TRIAL], "loss": "ce", "recipe": RECIPE} | change
         with pytest.raises(ValueError, match=f"another training: its {name} is"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,12 +79,32 @@ def train_one(
     )
     if place()[0] > 0:
         return
-    single.export_weights(root / "checkpoint" / "0000.pt", root / "weights.pt", recipe, loaded.class_names)
+    single.export_weights(
+        root / "checkpoint" / "0000.pt", root / "weights.pt", recipe, loaded.class_names, _name(job, loaded, extras)
+    )
     networks = networks_table(job, [trial], outcome, machine.device)
     traces = traces_table(job, [trial], outcome, networks)
     store.write(job.place, [setting.id for setting in job.settings], configuration(loaded, extras), networks, traces)
-    (root / "checkpoint" / "0000.pt").unlink()
-    (root / "checkpoint").rmdir()
+    shutil.rmtree(root / "checkpoint", ignore_errors=True)
+
+
+def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) -> bool:
+    """Whether the store has the results.
+
+    Raises:
+        ValueError: Its folder has the weights of another training, which these would replace.
+    """
+    if store.finished(job.place, configuration(loaded, extras)):
+        shutil.rmtree(Path(store.root) / "checkpoint", ignore_errors=True)
+        return True
+    weights = Path(store.root) / "weights.pt"
+    if weights.exists() and single.name_of_training(weights) != _name(job, loaded, extras):
+        raise ValueError(f"{weights} has the weights of another training; choose another --out")
+    return False
+
+
+def _name(job: Job, loaded: Dataset, extras: Extras) -> str:
+    return f"{job.place}/{job.settings[0].id} {configuration(loaded, extras)}"
 
 
 def configuration(loaded: Dataset, extras: Extras) -> str:
@@ -93,13 +114,16 @@ def configuration(loaded: Dataset, extras: Extras) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Weights by their name, as ``torch.save(model.state_dict(), path)`` writes them."""
+    """Weights by their name, as ``torch.save(model.state_dict(), path)`` writes them, or a ``weights.pt`` of ours."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ValueError(f"cannot read the weights {path}: {error.strerror or error}") from None
     except Exception as error:  # of whatever kind, depending on what the file is
         raise ValueError(f"{path} has no weights that can be read ({type(error).__name__})") from None
+    if single.is_network(found):
+        weights = found["state"]["weights"]
+        return {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise ValueError(f"{path} has no weights: it must hold tensors by their name, as a state_dict does")
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +60,8 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
     store.write(job.place, [s.id for s in job.settings], job.configuration, networks, traces)
     if job.images and isinstance(store.root, Path):
         shutil.rmtree(_checkpoints(job, store.root), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.removedirs(_checkpoints(job, store.root).parent)  # as far up as they are empty
 
 
 def _train_tables(

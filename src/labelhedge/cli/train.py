@@ -15,7 +15,7 @@ import typer
 from labelhedge import losses
 from labelhedge.bench.images import ImageSettings
 from labelhedge.bench.jobs import Job
-from labelhedge.bench.one import Extras, configuration, train_one
+from labelhedge.bench.one import Extras, is_finished, train_one
 from labelhedge.bench.protocol import Protocol, entry, setting
 from labelhedge.bench.run import Machine, noisy_labels
 from labelhedge.cli.data import Root
@@ -107,7 +107,7 @@ def train(
             raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
         job = Job(protocol, loaded.info.name, loss, seed, (wanted,))
         store = ResultsStore(out)
-        if not store.finished(job.place, configuration(loaded, extras)):
+        if not is_finished(job, loaded, extras, store):
             _check_writable(out)
             _say_plan(job, loaded)
             total = epochs * _images_per_epoch(job, loaded)

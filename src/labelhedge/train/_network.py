@@ -16,7 +16,7 @@ from labelhedge.models import resnet
 from labelhedge.train._distributed import place, share_statistics, summed
 from labelhedge.train._graph import compiles
 from labelhedge.train._pixels import Resident, Streamed
-from labelhedge.train.augment import Augmentation
+from labelhedge.train.augment import Augmentation, random_numbers
 from labelhedge.train.metrics import rank_of_label
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Network:
         self.steps = max(1, len(self.train_rows) // recipe.batch_size)
         seen = self.steps * min(recipe.batch_size, len(self.train_rows)) // self.processes
         self.order = torch.zeros(seen, dtype=torch.long, device=self.device)
-        self.draws = recipe.augmentation.draw(seen, torch.Generator()).to(self.device)
+        self.seed = torch.zeros((), dtype=torch.long, device=self.device)
         self.batch = torch.zeros(seen // self.steps, *source.shape, dtype=torch.uint8, device=self.device)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -113,19 +113,13 @@ class Network:
         return {**self.pipeline.state_dict(), **momenta, **values, "loss_sum": self.loss_sum}
 
     def begin(self, epoch: int) -> None:
-        """Shuffle, and draw what happens to each image; from 0. The same epoch always gives the same."""
-        seed = np.random.SeedSequence([self.order_seed, epoch]).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(seed[0]))
-        shuffled = self.train_rows[torch.randperm(len(self.train_rows), generator=generator)]
-        draws = self.recipe.augmentation.draw(self.steps * len(self.batch) * self.processes, generator)
-
-        def own(values: Tensor) -> Tensor:
-            """Of every batch the part of this process; samples that fill no batch wait for another epoch."""
-            batches = values[: len(draws)].view(self.steps, self.processes, len(self.batch), *values.shape[1:])
-            return batches[:, self.rank].flatten(0, 1)
-
-        self.order.copy_(own(shuffled))
-        self.draws.copy_(own(draws))
+        """Shuffle, and decide what happens to each image; from 0. The same epoch always gives the same."""
+        order, change = np.random.SeedSequence([self.order_seed, epoch]).generate_state(2).tolist()
+        shuffled = self.train_rows[torch.randperm(len(self.train_rows), generator=torch.Generator().manual_seed(order))]
+        # of every batch the part of this process; samples that fill no batch wait for another epoch
+        batches = shuffled[: len(self.order) * self.processes].view(self.steps, self.processes, len(self.batch))
+        self.order.copy_(batches[:, self.rank].flatten())
+        self.seed.fill_(change)
         self.loss_sum.zero_()
         self.criterion.train()
         self.pipeline.train()
@@ -142,10 +136,11 @@ class Network:
 
     def step(self, at: Tensor) -> None:
         """Train on the batch whose samples are at these places of the order."""
-        rows, draws = self.order[at], self.draws[at]
+        rows, size = self.order[at], len(self.batch)
+        places = at + at // size * (size * (self.processes - 1)) + self.rank * size  # in the epoch of all processes
         pixels = self.source.images[rows] if isinstance(self.source, Resident) else self.batch
         with self._autocast():
-            logits = self.forward(pixels, draws)
+            logits = self.forward(pixels, places, self.seed)
         loss = self._loss(logits.to(self.loss_sum.dtype), rows)
         if self.processes > 1:
             self.optimizer.zero_grad()
@@ -184,7 +179,7 @@ class Network:
         self.pipeline.eval()
         for block, pixels in zip(torch.split(rows, _EVALUATED), source.blocks(rows, _EVALUATED), strict=True):
             with self._autocast():
-                logits = self.pipeline(pixels, None)
+                logits = self.pipeline(pixels)
             yield block, logits.float() if logits.dtype != torch.float64 else logits
 
     def keep(self) -> None:
@@ -234,7 +229,9 @@ class Pipeline(nn.Module):
         self.register_buffer("mean", mean.view(-1, 1, 1))
         self.register_buffer("std", std.view(-1, 1, 1))
 
-    def forward(self, pixels: Tensor, draws: Tensor | None = None) -> Tensor:
+    def forward(self, pixels: Tensor, places: Tensor | None = None, seed: Tensor | None = None) -> Tensor:
+        """Logits; with the places of the images in an epoch and its seed, of augmented ones."""
+        draws = None if places is None or seed is None else random_numbers(seed, places)
         images = self.augmentation.apply(pixels, draws, self.size)
         logits: Tensor = self.model((images - self.mean) / self.std)
         return logits

@@ -105,7 +105,7 @@ class Training:
         self.configuration = {
             "loss": loss,
             "options": {name: str(value) for name, value in options.items()},
-            "recipe": str(recipe),
+            **{name: str(value) for name, value in vars(recipe).items()},
             "networks": str([(trial, fold.seed, len(fold.train)) for fold, trial in networks]),
             "data": _digest(data, networks),
             "type of the weights": str(dtype),

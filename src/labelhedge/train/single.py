@@ -168,12 +168,23 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
         raise ValueError(f"there are too few samples to train on: {len(folds[0].train)}")
 
 
-def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_names: Sequence[str]) -> None:
-    """Write the best weights of a finished training, with what :func:`load_network` needs to use them."""
+def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_names: Sequence[str], name: str) -> None:
+    """Write the best weights of a finished training, with its name and what :func:`load_network` needs to use them."""
     state = _checkpoint.read(checkpoint)["state"]
     weights, size = state["weights"][0], state["image_size"]
     network = {"model": recipe.model, "width": recipe.width, "image_size": size, "class_names": list(class_names)}
-    _checkpoint.save(path, network, {"weights": weights})
+    _checkpoint.save(path, network | {"name": name}, {"weights": weights})
+
+
+def name_of_training(path: Path) -> str:
+    """What :func:`export_weights` was told."""
+    name: str = _checkpoint.read(path)["configuration"]["name"]
+    return name
+
+
+def is_network(content: object) -> bool:
+    """Whether this is what a file of :func:`export_weights` holds."""
+    return isinstance(content, dict) and "labelhedge" in content and "weights" in content.get("state", {})
 
 
 def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:

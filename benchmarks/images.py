@@ -125,7 +125,7 @@ def measure(batch: int, args: argparse.Namespace) -> None:
         held = sum(buffer.nbytes for buffer in state.buffers()) if state else 0
         print(f"| {batch} | 1 | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} | {held:,} |", flush=True)
     del runners
-    for networks in args.networks if args.device == "cuda" else ():
+    for networks in args.networks if args.device == "cuda" and batch == args.batch[0] else ():
         several = {loss: Runner(data, recipe, loss, networks) for loss in ("ce", "aldr-kl")}
         rates = median_rates(several, networks * seen, args.repeat, args.epochs)
         for name, rate in rates.items():
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 512])
-    parser.add_argument("--networks", type=int, nargs="*", default=[2, 3, 5])
+    parser.add_argument("--networks", type=int, nargs="*", default=[2, 3, 5], help="at once, at the first batch size")
     parser.add_argument("--epochs", type=int, default=2, help="of one timed run")
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()

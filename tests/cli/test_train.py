@@ -18,6 +18,7 @@ from labelhedge.data import read_folder
 from labelhedge.models import resnet
 from labelhedge.results import load, load_traces
 from labelhedge.train import _checkpoint
+from labelhedge.train._pixels import fitted
 from labelhedge.train.single import load_network
 from tests.cli.bench_command import assert_same_bits, last_line, result_files, wait_until
 
@@ -340,7 +341,11 @@ def test_options_reach_the_training(trainer, pets, tmp_path):
     expected |= {"lr": 0.3, "weight_decay": 0.01, "epochs": 2, "best_epoch": 2, "val_top1": None}
     told = json.loads(answer.stdout)
     assert {name: told[name] for name in expected} == expected
-    assert load_network(tmp_path / "out" / "weights.pt")[0].size == 10
+    network, _ = load_network(tmp_path / "out" / "weights.pt")
+    assert (network.resize, network.size) == (12, 10)
+    photos = torch.randint(256, (2, 30, 20, 3), dtype=torch.uint8)
+    small = torch.stack([fitted(photo, torch.Size((12, 12, 3))) for photo in photos])
+    torch.testing.assert_close(network(photos), network(small))
 
 
 KNOWN = "aldr-kl has no hyperparameter 'lam'; it has: lambda0, alpha, margin"

@@ -15,7 +15,7 @@ from labelhedge.losses import PerSampleLoss, TGCELoss
 from labelhedge.models import resnet
 from labelhedge.train._distributed import place, share_statistics, summed
 from labelhedge.train._graph import compiles
-from labelhedge.train._pixels import Resident, Streamed
+from labelhedge.train._pixels import Resident, Streamed, fitted
 from labelhedge.train.augment import Augmentation, random_numbers
 from labelhedge.train.metrics import rank_of_label
 
@@ -226,11 +226,15 @@ class Pipeline(nn.Module):
     def __init__(self, model: nn.Module, augmentation: Augmentation, size: int, mean: Tensor, std: Tensor) -> None:
         super().__init__()
         self.model, self.augmentation, self.size = model, augmentation, size
+        self.resize: int | None = None
+        """What the shorter side of the images is still to be brought to; in training that has been done."""
         self.register_buffer("mean", mean.view(-1, 1, 1))
         self.register_buffer("std", std.view(-1, 1, 1))
 
     def forward(self, pixels: Tensor, places: Tensor | None = None, seed: Tensor | None = None) -> Tensor:
         """Logits; with the places of the images in an epoch and its seed, of augmented ones."""
+        if self.resize is not None:
+            pixels = fitted(pixels, torch.Size((self.resize, self.resize, pixels.shape[-1])))
         draws = None if places is None or seed is None else random_numbers(seed, places)
         images = self.augmentation.apply(pixels, draws, self.size)
         logits: Tensor = self.model((images - self.mean) / self.std)

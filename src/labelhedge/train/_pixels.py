@@ -85,20 +85,22 @@ class _Fitted(Dataset[Any]):
 
 
 def fitted(image: Tensor, shape: torch.Size) -> Tensor:
-    """The middle of an image, brought to the height and width of ``shape``.
+    """The middle of an image or of several of one size, brought to the height and width of ``shape``.
 
     Example:
         >>> fitted(torch.zeros(10, 30, 3, dtype=torch.uint8), torch.Size((20, 20, 3))).shape
         torch.Size([20, 20, 3])
     """
-    if image.dim() != 3 or image.shape[2] != shape[2]:
+    if image.dim() not in (3, 4) or image.shape[-1] != shape[2]:
         raise ValueError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
     height, width, _ = shape
-    scale = max(height / image.shape[0], width / image.shape[1])
-    size = max(height, round(image.shape[0] * scale)), max(width, round(image.shape[1] * scale))
-    larger = F.interpolate(image.permute(2, 0, 1)[None], size=size, mode="bilinear", antialias=True)[0]
+    images = (image if image.dim() == 4 else image[None]).permute(0, 3, 1, 2)
+    scale = max(height / images.shape[2], width / images.shape[3])
+    size = max(height, round(images.shape[2] * scale)), max(width, round(images.shape[3] * scale))
+    larger = F.interpolate(images, size=size, mode="bilinear", antialias=True)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2
-    return larger[:, top : top + height, left : left + width].permute(1, 2, 0).contiguous()
+    cut = larger[:, :, top : top + height, left : left + width].permute(0, 2, 3, 1).contiguous()
+    return cut if image.dim() == 4 else cut[0]
 
 
 def _stack(images: list[Tensor | Exception]) -> Tensor | Exception:

@@ -172,7 +172,13 @@ def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_name
     """Write the best weights of a finished training, with its name and what :func:`load_network` needs to use them."""
     state = _checkpoint.read(checkpoint)["state"]
     weights, size = state["weights"][0], state["image_size"]
-    network = {"model": recipe.model, "width": recipe.width, "image_size": size, "class_names": list(class_names)}
+    network = {
+        "model": recipe.model,
+        "width": recipe.width,
+        "resize": recipe.resize,
+        "image_size": size,
+        "class_names": list(class_names),
+    }
     _checkpoint.save(path, network | {"name": name}, {"weights": weights})
 
 
@@ -194,7 +200,8 @@ def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
         path: The file ``weights.pt``.
 
     Returns:
-        A module that takes uint8 images ``(B, height, width, channels)`` and gives logits, in eval mode.
+        A module in eval mode that takes uint8 images ``(B, height, width, channels)``, of any size if it was trained
+        with ``resize``, and gives logits.
     """
     found = _checkpoint.read(Path(path))
     about, weights = found["configuration"], found["state"]["weights"]
@@ -207,4 +214,5 @@ def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
     )
     network = Pipeline(model, Augmentation(), about["image_size"], weights["mean"], weights["std"])
     network.load_state_dict(weights)
+    network.resize = about["resize"]
     return network.eval(), about["class_names"]

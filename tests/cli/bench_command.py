@@ -65,11 +65,13 @@ for line in sys.stdin:
 class Forker:
     """Starts the command, again and again."""
 
-    def __init__(self, folder):
+    program = FORKER
+
+    def __init__(self, folder, environment=None):
         self.folder, self.started = folder, 0
         self.log = folder / "trained"
-        line = [sys.executable, "-c", FORKER, str(self.log)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line, pipe = [sys.executable, "-c", self.program, str(self.log)], subprocess.PIPE
+        self.process = subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment)
 
     def ask(self, question):
         print(json.dumps(question), file=self.process.stdin, flush=True)
@@ -89,7 +91,7 @@ class Forker:
 
 
 class Command:
-    """A running ``labelhedge bench``."""
+    """A running command."""
 
     def __init__(self, forker, pid, out, err):
         self.forker, self.pid, self.out, self.err = forker, pid, out, err
@@ -99,9 +101,12 @@ class Command:
         code = self.forker.ask(self.pid)
         return subprocess.CompletedProcess(self.pid, code, self.out.read_text(), self.err.read_text())
 
-    def kill_all(self):
-        os.killpg(self.pid, signal.SIGKILL)
+    def send(self, number):
+        os.killpg(self.pid, number)  # as a terminal does
         return self.finish()
+
+    def kill_all(self):
+        return self.send(signal.SIGKILL)
 
     def processes(self):
         """Those of its session that live: itself, its workers and Python's helper for them."""

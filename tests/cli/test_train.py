@@ -20,13 +20,13 @@ from labelhedge.results import load, load_traces
 from labelhedge.train import _checkpoint
 from labelhedge.train._pixels import fitted
 from labelhedge.train.single import load_network
-from tests.cli.bench_command import assert_same_bits, last_line, result_files, wait_until
+from tests.cli.bench_command import Forker, assert_same_bits, last_line, result_files, wait_until
 
 EPOCHS = 40
 LINE = ("--width", "2", "--batch-size", "16", "--noise", "u0.3", "--epochs", str(EPOCHS), "--checkpoint-every", "0")
 TWO = (*LINE, "--epochs", "10", "--batch-size", "48")
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-FORKER = """
+TRAINER = """
 import atexit, filelock, gc, json, os, pandas, PIL.Image, pyarrow.parquet, signal, sys
 from labelhedge import cli
 import labelhedge.cli.app, torch._dynamo
@@ -58,47 +58,18 @@ for line in sys.stdin:
 """  # each command in a process and session of its own, which need not import torch again
 
 
-class Trainer:
+class Trainer(Forker):
     """Starts ``labelhedge train``, again and again."""
 
-    def __init__(self, folder):
-        self.folder, self.started = folder, 0
-        line, pipe = [sys.executable, "-c", FORKER], subprocess.PIPE
-        self.process = subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=ONE_THREAD)
-
-    def ask(self, question):
-        print(json.dumps(question), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
-
-    def start(self, *words):
-        self.started += 1
-        files = [self.folder / f"{self.started}.{name}" for name in ("out", "err")]
-        for file in files:
-            file.touch()
-        return Command(self, self.ask([*map(str, files), *map(str, words)]), *files)
+    program = TRAINER
 
     def run(self, *words):
         return self.start(*words).finish()
 
 
-class Command:
-    """A running ``labelhedge train``."""
-
-    def __init__(self, trainer, pid, out, err):
-        self.trainer, self.pid, self.out, self.err = trainer, pid, out, err
-
-    def send(self, number):
-        os.killpg(self.pid, number)  # as a terminal does
-        return self.finish()
-
-    def finish(self):
-        code = self.trainer.ask(self.pid)
-        return subprocess.CompletedProcess(self.pid, code, self.out.read_text(), self.err.read_text())
-
-
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory):
-    trainer = Trainer(tmp_path_factory.mktemp("commands"))
+    trainer = Trainer(tmp_path_factory.mktemp("commands"), ONE_THREAD)
     with trainer.process:
         yield trainer
         trainer.process.stdin.close()

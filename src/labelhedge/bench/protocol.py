@@ -101,9 +101,9 @@ class Protocol:
         """
         count = len(data.train.labels)
         rows = permutation(seed, count) if data.info.images else np.arange(count)
-        size = count // self.splits if self.splits > 1 else 0
         if self.splits == 1:
             return [Fold(rows, rows[:0], _fold_seed(seed, 0))]
+        size = count // self.splits
         if size == 0:
             raise ValueError(f"{data.info.name} has too few rows for {self.splits} folds: {len(rows)}")
         folds = []

@@ -101,7 +101,7 @@ def train(
         images=images,
     )
     wanted = setting(noise)
-    with joined(chosen_device(device)) as where, progress_of_first() as tell:
+    with joined(chosen_device(device)) as where, _progress_of_first() as tell:
         loaded = _named(dataset, load(dataset, seed=seed, root=root, progress=tell))
         if not loaded.info.images:
             raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
@@ -133,7 +133,7 @@ def train(
 
 
 @contextmanager
-def progress_of_first() -> Iterator[Callable[[str, int, int | None, str], None]]:
+def _progress_of_first() -> Iterator[Callable[[str, int, int | None, str], None]]:
     """Progress of the first process; the others say nothing."""
     if place()[0] > 0:
         yield lambda task, done, total, unit: None

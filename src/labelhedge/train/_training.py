@@ -79,7 +79,6 @@ class Training:
         kind: type[Network] = Network,
     ) -> None:
         self.data, self.recipe, self.checkpoints, self.saved = data, recipe, checkpoints, time.monotonic()
-        self.trials = [trial for _, trial in networks]
         self.networks = [
             kind(
                 data.train,
@@ -145,11 +144,10 @@ class Training:
 
     def _recorded(self) -> Callable[[], None]:
         """A step of all networks; recorded once on a GPU, but for several processes, whose messages are not."""
-        device = self.data.device
         if place()[1] > 1:
             return self._step
         changes = [tensor for network in self.networks for tensor in network.tensors().values()]
-        return replayed(self._step, [*changes, self.places], device)
+        return replayed(self._step, [*changes, self.places], self.data.device)
 
     def _step(self) -> None:
         if len(self.networks) == 1:

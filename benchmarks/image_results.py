@@ -93,7 +93,7 @@ def main() -> None:
     )
     noises = [setting(name) for name in (args.noise or NOISES[args.dataset]).split(",")]
     store = ResultsStore(args.out)
-    machine = bench_run.Machine(chosen_device(args.device), at_once=4)
+    machine = bench_run.Machine(chosen_device(args.device), at_once=6)
     for job in jobs(protocol, [args.dataset], args.losses.split(","), noises, [0]):
         if missing(job, store) is None:
             continue

@@ -6,7 +6,7 @@
 50,000 random images with ten classes lie on the GPU as uint8; a batch is cut at random out of a border of 4 pixels and
 mirrored at random. Images per second of whole epochs: shuffling, drawing, augmentation, network, loss, optimiser. Plain
 PyTorch is the same network in bfloat16 with channels last, torch.compile's CUDA graphs, fused SGD, and no augmentation.
-Medians of --repeat runs that take turns.
+Medians of --repeat runs that take turns, and of the ratios to cross entropy's run of the same turn.
 """
 
 import argparse
@@ -67,9 +67,16 @@ class Runner:
         self.epoch += 1
         return self.training._now() - start
 
+    @property
+    def state(self) -> int:
+        """Bytes of λ of one network."""
+        return sum(buffer.nbytes for buffer in self.training.networks[0].criterion.buffers())
+
 
 class Plain:
     """The same network as people train it: torch.compile with CUDA graphs, bfloat16, channels last."""
+
+    state = 0
 
     def __init__(self, task: ImageTask, recipe: ImageRecipe, device: str):
         self.images = torch.from_numpy(task.images).to(device).permute(0, 3, 1, 2)
@@ -95,15 +102,18 @@ class Plain:
         return time.perf_counter() - start
 
 
-def median_rates(runners: dict, images: int, repeat: int, epochs: int) -> dict[str, float]:
-    """Images per second of each, taking turns; the first turn warms up."""
+def print_rates(runners: dict, batch: int, networks: int, images: int, args: argparse.Namespace) -> None:
+    """Time an epoch of each in turn; the first turn warms up."""
     seconds = {name: [] for name in runners}
-    for turn in range(repeat + 1):
+    for turn in range(args.repeat + 1):
         for name, runner in runners.items():
-            taken = sum(runner.seconds() for _ in range(epochs))
+            taken = sum(runner.seconds() for _ in range(args.epochs))
             if turn:
                 seconds[name].append(taken)
-    return {name: images * epochs / statistics.median(times) for name, times in seconds.items()}
+    for name, times in seconds.items():
+        rate = images * args.epochs / statistics.median(times)
+        ratio = statistics.median(own / ce for own, ce in zip(times, seconds["ce"], strict=True))
+        print(f"| {batch} | {networks} | {name} | {rate:,.0f} | {ratio:.3f} | {runners[name].state:,} |", flush=True)
 
 
 def measure(batch: int, args: argparse.Namespace) -> None:
@@ -119,17 +129,11 @@ def measure(batch: int, args: argparse.Namespace) -> None:
         "aldr-kl, λ of 100,000,000 samples": Runner(data, recipe, "aldr-kl", 1, LargeIndexNetwork),
         "ce, plain PyTorch without augmentation": Plain(task, recipe, args.device),
     }
-    rates = median_rates(runners, seen, args.repeat, args.epochs)
-    for name, rate in rates.items():
-        state = runners[name].training.networks[0].criterion if isinstance(runners[name], Runner) else None
-        held = sum(buffer.nbytes for buffer in state.buffers()) if state else 0
-        print(f"| {batch} | 1 | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} | {held:,} |", flush=True)
+    print_rates(runners, batch, 1, seen, args)
     del runners
     for networks in args.networks if args.device == "cuda" and batch == args.batch[0] else ():
         several = {loss: Runner(data, recipe, loss, networks) for loss in ("ce", "aldr-kl")}
-        rates = median_rates(several, networks * seen, args.repeat, args.epochs)
-        for name, rate in rates.items():
-            print(f"| {batch} | {networks} | {name} | {rate:,.0f} | {rates['ce'] / rate:.3f} | |", flush=True)
+        print_rates(several, batch, networks, networks * seen, args)
         del several
 
 

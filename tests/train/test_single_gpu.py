@@ -11,7 +11,10 @@ from labelhedge.train import _checkpoint, _pixels
 from labelhedge.train.single import Checkpoints, train
 from tests.train.images import RECIPE, TRIAL, OneByOne, make_folds, make_task, same
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),  # by torch itself
+]
 TASK = make_task(400)
 WIDE = dataclasses.replace(RECIPE, width=16)
 
@@ -29,11 +32,17 @@ def test_several_networks_at_once_are_what_each_is_alone():
     assert same(trained(folds=3, at_once=3), trained(folds=3, at_once=1))
 
 
-@pytest.mark.parametrize("loss", ["aldr-kl", "ce", "tgce"])
-def test_in_full_precision_it_is_the_cpu_s(loss):
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [("aldr-kl", {}), ("aldr-kl", {"num_samples": None}), ("ce", {}), ("tgce", {"k": 0.2})],
+    ids=str,
+)
+def test_in_full_precision_it_is_the_cpu_s(loss, options):
     recipe = dataclasses.replace(WIDE, review_after=(1,))
-    gpu = trained(loss=loss, recipe=recipe, dtype=torch.float64)
-    cpu = train(TASK, make_folds(TASK), [TRIAL], loss, recipe, dtype=torch.float64)
+    cpu, gpu = (
+        train(TASK, make_folds(TASK), [TRIAL], loss, recipe, options=options, dtype=torch.float64, device=device)
+        for device in ("cpu", "cuda")
+    )
     np.testing.assert_allclose(gpu.train_loss, cpu.train_loss, rtol=1e-5)
     np.testing.assert_allclose(gpu.test_top, cpu.test_top)
 

@@ -87,7 +87,7 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
     elif lambda0 == math.inf:
         a = 1.0
     count = 1 if alpha is None else octaves(a, classes)
-    nodes, basis, ratios = (table.to(x.device, non_blocking=True) for table in _TABLES[count, x.dtype])
+    nodes, basis, ratios = _tables(count, x)
     chunks = nodes.chunk(1 if x.numel() <= _AT_ONCE else len(nodes))
     by_order = zip(*(_cumulants(x, chunk) for chunk in chunks), strict=True)
     samples = torch.cat([part for parts in by_order for part in parts], -2).squeeze(-1)
@@ -161,6 +161,19 @@ _TABLES = {
     for octaves in range(1, _OCTAVES + 1)
     for dtype in (torch.float32, torch.float64)
 }
+_MOVED: dict[tuple[int, torch.dtype, torch.device], tuple[Tensor, ...]] = {}
+
+
+def _tables(octaves: int, like: Tensor) -> tuple[Tensor, ...]:
+    """Of the type and on the device of a tensor, and kept there: CUDA graphs cannot fetch them while they record."""
+    tables, key = _TABLES[octaves, like.dtype], (octaves, like.dtype, like.device)
+    if like.device.type == "cpu":
+        return tables
+    if torch.compiler.is_compiling():
+        return tuple(table.to(like.device, non_blocking=True) for table in tables)
+    if key not in _MOVED:
+        _MOVED[key] = tuple(table.to(like.device) for table in tables)
+    return _MOVED[key]
 
 
 def _best_peaks(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -147,7 +147,8 @@ class Network:
             loss.backward()  # type: ignore[no-untyped-call]
         else:  # without autograd's own accumulation, which would not stay on the stream of this network
             for weight, gradient in zip(self.weights, torch.autograd.grad(loss, self.weights), strict=True):
-                weight.grad = gradient
+                same_layout = gradient.stride() == weight.stride()  # as the fused optimiser demands
+                weight.grad = gradient if same_layout else torch.empty_like(weight).copy_(gradient)
         self.optimizer.step()
         self.loss_sum += loss.detach()
 
@@ -236,6 +237,6 @@ class Pipeline(nn.Module):
         if self.resize is not None:
             pixels = fitted(pixels, torch.Size((self.resize, self.resize, pixels.shape[-1])))
         draws = None if places is None or seed is None else random_numbers(seed, places)
-        images = self.augmentation.apply(pixels, draws, self.size)
+        images = self.augmentation.apply(pixels, draws, self.size, self.mean.dtype)
         logits: Tensor = self.model((images - self.mean) / self.std)
         return logits

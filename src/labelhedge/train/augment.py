@@ -42,22 +42,23 @@ class Augmentation:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
 
-    def apply(self, images: Tensor, draws: Tensor | None, size: int) -> Tensor:
+    def apply(self, images: Tensor, draws: Tensor | None, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Images to train on.
 
         Args:
             images: uint8, ``(B, height, width, channels)``.
             draws: :func:`random_numbers`, or None to cut out the middle and change nothing else.
             size: Height and width of the result.
+            dtype: Type of the result.
 
         Returns:
-            Numbers in [0, 1], float32, ``(B, channels, size, size)`` with the channels last in memory.
+            Numbers in [0, 1], ``(B, channels, size, size)`` with the channels last in memory.
         """
         count, height, width, channels = images.shape
         side = torch.arange(size, device=images.device)
         if draws is None:
             top, left = (height - size) // 2, (width - size) // 2
-            return (images[:, top : top + size, left : left + size] / 255).permute(0, 3, 1, 2)
+            return (images[:, top : top + size, left : left + size].to(dtype) / 255).permute(0, 3, 1, 2)
         rows, columns = side.expand(count, -1), side.expand(count, -1)
         if self.flip:
             columns = torch.where(draws[:, 2:3] < 0.5, columns, size - 1 - columns)
@@ -70,10 +71,10 @@ class Augmentation:
         inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
         at = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
         which = torch.arange(count, device=images.device)[:, None, None]
-        pixels = images.view(count, height * width, channels)[which, at] / 255
+        pixels = images.view(count, height * width, channels)[which, at].to(dtype) / 255
         pixels = torch.where(inside[..., None], pixels, 0.0)
         if self.jitter:
-            pixels = self._coloured(pixels, draws[:, 5:].view(count, 1, 1, 3))
+            pixels = self._coloured(pixels, draws[:, 5:].to(dtype).view(count, 1, 1, 3))
         return pixels.permute(0, 3, 1, 2)
 
     def _coloured(self, pixels: Tensor, draws: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import multiprocessing
 import platform
 import statistics
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,23 +37,22 @@ def random_task(count: int) -> ImageTask:
     return ImageTask(images, labels[None], labels, images[:16], labels[:16], 10)
 
 
-class LargeIndexNetwork(Network):
-    """One of 50,000 samples that are spread over an index of 100 million."""
+class SpreadNetwork(Network):
+    """One whose samples are spread over an index of so many."""
 
-    samples = 100_000_000
-
-    def __init__(self, *args, **kwargs):
+    def __init__(self, samples: int, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.criterion = lh.ALDRKLLoss(num_samples=self.samples).to(self.device)
+        self.criterion = lh.ALDRKLLoss(num_samples=samples).to(self.device)
+        self.apart = samples // len(self.labels)
 
     def _loss(self, logits, rows):
-        return self.criterion(logits, self.labels[rows], rows * (self.samples // len(self.labels)))
+        return self.criterion(logits, self.labels[rows], rows * self.apart)
 
 
 class Runner:
     """A training whose epochs can be timed one by one."""
 
-    def __init__(self, data, recipe, loss: str, networks: int, kind: type[Network] = Network, **options):
+    def __init__(self, data, recipe, loss: str, networks: int, kind=Network, **options):
         rows = np.arange(len(data.clean))
         setups = [(Fold(rows, rows[:0], seed), Trial(0.01, 5e-3, {})) for seed in range(networks)]
         self.training = Training(data, setups, loss, recipe, options, None, None, torch.float32, kind)
@@ -126,7 +126,10 @@ def measure(batch: int, args: argparse.Namespace) -> None:
         "ce": Runner(data, recipe, "ce", 1),
         "aldr-kl": Runner(data, recipe, "aldr-kl", 1),
         "aldr-kl, exact λ": Runner(data, recipe, "aldr-kl", 1, num_samples=None),
-        "aldr-kl, λ of 100,000,000 samples": Runner(data, recipe, "aldr-kl", 1, LargeIndexNetwork),
+        **{
+            f"aldr-kl, index of {samples:,}": Runner(data, recipe, "aldr-kl", 1, partial(SpreadNetwork, samples))
+            for samples in (args.images, 100_000_000)
+        },
         "ce, plain PyTorch without augmentation": Plain(task, recipe, args.device),
     }
     print_rates(runners, batch, 1, seen, args)

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,9 +25,6 @@ from labelhedge.results import ResultsStore, choose, load
 from labelhedge.train import single, stacked
 from labelhedge.train.single import Checkpoints, ImageTask
 from labelhedge.train.stacked import Outcome, Task, Trial
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

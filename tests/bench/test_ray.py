@@ -13,7 +13,7 @@ from labelhedge.bench.jobs import jobs
 from labelhedge.bench.protocol import Protocol, setting
 from labelhedge.bench.run import Machine
 from labelhedge.results import ResultsStore
-from tests.cli.bench_command import Forker, assert_same_bits, last_line, places, result_files, wait_until
+from tests.cli.commands import Forker, assert_same_bits, last_line, places, result_files, wait_until
 
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -46,9 +46,8 @@ def forker(nodes, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", nodes.address)
         forker = Forker(tmp_path_factory.mktemp("commands"))
-    with forker.process:
+    with forker:
         yield forker
-        forker.process.stdin.close()
 
 
 @pytest.fixture(scope="module")

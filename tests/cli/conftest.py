@@ -1,14 +1,12 @@
 import pytest
 
-from tests.cli.bench_command import QUICK, Forker
+from tests.cli.commands import QUICK, Forker
 
 
 @pytest.fixture(scope="session")
 def forker(tmp_path_factory):
-    forker = Forker(tmp_path_factory.mktemp("commands"))
-    with forker.process:
+    with Forker(tmp_path_factory.mktemp("commands")) as forker:
         yield forker
-        forker.process.stdin.close()
 
 
 @pytest.fixture(scope="session")

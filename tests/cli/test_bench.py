@@ -15,7 +15,7 @@ from labelhedge.bench import ray
 from labelhedge.bench.protocol import PRESETS
 from labelhedge.cli.app import app
 from labelhedge.results import load, load_traces
-from tests.cli.bench_command import JOBS, QUICK, assert_same_bits, last_line, result_files
+from tests.cli.commands import JOBS, QUICK, assert_same_bits, last_line, result_files
 
 PEAK = """
 import re

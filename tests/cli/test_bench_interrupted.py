@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.cli.bench_command import (
+from tests.cli.commands import (
     COMMAND,
     JOBS,
     LONG,

@@ -20,59 +20,19 @@ from labelhedge.results import load, load_traces
 from labelhedge.train import _checkpoint
 from labelhedge.train._pixels import fitted
 from labelhedge.train.single import load_network
-from tests.cli.bench_command import Forker, assert_same_bits, last_line, result_files, wait_until
+from tests.cli.commands import Forker, assert_same_bits, last_line, result_files, wait_until
 
 EPOCHS = 40
 LINE = ("--width", "2", "--batch-size", "16", "--noise", "u0.3", "--epochs", str(EPOCHS), "--checkpoint-every", "0")
 TWO = (*LINE, "--epochs", "10", "--batch-size", "48")
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-TRAINER = """
-import atexit, filelock, gc, json, os, pandas, PIL.Image, pyarrow.parquet, signal, sys
-from labelhedge import cli
-import labelhedge.cli.app, torch._dynamo
-
-gc.freeze()
-for line in sys.stdin:
-    told = json.loads(line)
-    if isinstance(told, int):
-        print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
-    elif not os.fork():
-        os.setsid()
-        signal.alarm(60)
-        print(os.getpid(), flush=True)
-        out, err, *words = told
-        for stream, path in enumerate((os.devnull, out, err)):
-            os.dup2(os.open(path, os.O_RDWR), stream)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        while "=" in words[0]:  # variables before the command, as in a shell
-            os.environ.update([words.pop(0).split("=", 1)])
-        sys.argv = ["labelhedge", "train", *words]
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        os._exit(code or 0)
-"""  # each command in a process and session of its own, which need not import torch again
-
-
-class Trainer(Forker):
-    """Starts ``labelhedge train``, again and again."""
-
-    program = TRAINER
-
-    def run(self, *words):
-        return self.start(*words).finish()
 
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory):
-    trainer = Trainer(tmp_path_factory.mktemp("commands"), ONE_THREAD)
-    with trainer.process:
+    """Starts ``labelhedge train``, again and again."""
+    with Forker(tmp_path_factory.mktemp("commands"), "train", ONE_THREAD) as trainer:
         yield trainer
-        trainer.process.stdin.close()
 
 
 def write_pets(folder, seed=0):
@@ -250,9 +210,11 @@ def test_a_rank_killed_under_torchrun_is_restarted_and_goes_on_to_the_same_bits(
 
     ranks = [
         trainer.start(
-            *(f"{name}={value}" for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items()),
-            *("TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=localhost", f"MASTER_PORT={port}"),
             *("--dataset", pets, *TWO, "--out", tmp_path / "whole"),
+            variables=(
+                *(f"{name}={value}" for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items()),
+                *("TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=localhost", f"MASTER_PORT={port}"),
+            ),
         )
         for rank in range(2)
     ]

@@ -89,7 +89,7 @@ def train_one(
 
 
 def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) -> bool:
-    """Whether the store has the results.
+    """Whether the store has the results; a checkpoint that is then left over is removed.
 
     Raises:
         ValueError: Its folder has the weights of another training, which these would replace.

@@ -49,8 +49,10 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
     """Train everything the job asks for and write its results."""
     loaded = dataset(job, machine)
     tried = trials(job) if job.tuning is None else _best_trials(job.tuning, store, machine, advance)
-    train_all = _train_images if job.images else _train_tables
-    outcome = train_all(job, loaded, tried, store, machine, advance)
+    if job.images:
+        outcome = _train_images(job, loaded, tried, store, machine, advance)
+    else:
+        outcome = _train_tables(job, loaded, tried, machine, advance)
     networks = networks_table(job, tried, outcome, machine.device)
     traces = traces_table(job, tried, outcome, choose(networks))
     store.write(job.place, [s.id for s in job.settings], job.configuration, networks, traces)
@@ -61,12 +63,7 @@ def run(job: Job, store: ResultsStore, machine: Machine, advance: Callable[[int]
 
 
 def _train_tables(
-    job: Job,
-    loaded: data.Dataset,
-    tried: Sequence[Trial],
-    store: ResultsStore,
-    machine: Machine,
-    advance: Callable[[int], None],
+    job: Job, loaded: data.Dataset, tried: Sequence[Trial], machine: Machine, advance: Callable[[int], None]
 ) -> Outcome:
     return stacked.train(
         task(loaded, job),

@@ -1,4 +1,4 @@
-"""``labelhedge bench`` started as people start it, often and quickly, and what it leaves behind."""
+"""Commands of ``labelhedge`` started as people start them, often and quickly, and what they leave behind."""
 
 import json
 import os
@@ -18,7 +18,7 @@ QUICK = ("--dataset", "vowel", "--loss", "ce,ww,aldr-kl", "--noise", "clean,u0.3
 QUICK += ("--epochs", "10", "--folds", "2")
 JOBS = 6
 FORKER = """
-import atexit, filelock, gc, json, os, pandas, pyarrow.parquet, signal, sys
+import atexit, filelock, gc, json, os, pandas, PIL.Image, pyarrow.parquet, signal, sys, torch._dynamo
 from labelhedge import cli
 from labelhedge.bench import local
 
@@ -30,7 +30,7 @@ def logged(job, store, *rest):
     run(job, store, *rest)
 
 def main(*arguments):
-    sys.argv = ["labelhedge", "bench", *arguments]
+    sys.argv = ["labelhedge", *arguments]
     try:
         cli.main()
     except SystemExit as end:
@@ -41,7 +41,7 @@ def redirect(stream, path, flags):
 
 answers, local.run = os.dup(1), logged
 redirect(1, os.devnull, os.O_WRONLY)
-main("--help")  # imports all there is to import
+main("bench", "--help")  # imports all there is to import
 os.dup2(answers, 1)
 gc.freeze()
 for line in sys.stdin:
@@ -50,11 +50,14 @@ for line in sys.stdin:
         print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
     elif not os.fork():
         os.setsid()
+        signal.alarm(60)
         print(os.getpid(), flush=True)
         redirect(0, os.devnull, os.O_RDONLY)
         redirect(1, told.pop(0), os.O_WRONLY)
         redirect(2, told.pop(0), os.O_WRONLY)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        while "=" in told[0]:  # variables before the command, as in a shell
+            os.environ.update([told.pop(0).split("=", 1)])
         code = main(*told)
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -63,26 +66,34 @@ for line in sys.stdin:
 
 
 class Forker:
-    """Starts the command, again and again."""
+    """Starts one of the commands, again and again."""
 
-    program = FORKER
-
-    def __init__(self, folder, environment=None):
-        self.folder, self.started = folder, 0
+    def __init__(self, folder, command="bench", environment=None):
+        self.folder, self.command, self.started = folder, command, 0
         self.log = folder / "trained"
-        line, pipe = [sys.executable, "-c", self.program, str(self.log)], subprocess.PIPE
+        line, pipe = [sys.executable, "-c", FORKER, str(self.log)], subprocess.PIPE
         self.process = subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.stdin.close()
+        self.process.__exit__(*error)
 
     def ask(self, question):
         print(json.dumps(question), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
-    def start(self, *arguments):
+    def start(self, *arguments, variables=()):
         self.started += 1
         files = [self.folder / f"{self.started}.{name}" for name in ("out", "err")]
         for file in files:
             file.touch()
-        return Command(self, self.ask([*map(str, files), *map(str, arguments)]), *files)
+        return Command(self, self.ask([*map(str, (*files, *variables, self.command, *arguments))]), *files)
+
+    def run(self, *arguments):
+        return self.start(*arguments).finish()
 
     def trained(self, out):
         """The places of the jobs that were begun in a folder, in that order."""

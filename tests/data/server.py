@@ -122,8 +122,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send(self, request: Request, body: bytes) -> None:
+        request.sent += len(body)  # first, or a client that has it all may look before it is counted
         self.wfile.write(body)
-        request.sent += len(body)
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import labelhedge as lh
 from labelhedge.bench import ray
-from labelhedge.bench.protocol import PRESETS
+from labelhedge.bench.protocol import PRESETS, Protocol
 from labelhedge.cli.app import app
 from labelhedge.results import load, load_traces
 from tests.cli.commands import JOBS, QUICK, assert_same_bits, last_line, result_files
@@ -84,6 +84,12 @@ def test_presets_say_what_to_compare_and_options_change_it(forker, tmp_path, arg
     assert not out.exists()
 
 
+def test_learning_rates_to_choose_from_are_part_of_the_protocol(forker):
+    (told,) = json.loads(forker.start("--json", "--loss", "ce", "--lr", "0.01, 0.001").finish().stdout)
+    assert told["networks"] == 2 * 7 * 5
+    assert told["protocol"] == Protocol("paper", learning_rates=(0.01, 0.001)).id
+
+
 def test_the_paper_stands_for_its_losses_and_noises(forker):
     told = json.loads(forker.start("--json", "--loss", "paper", "--noise", "paper").finish().stdout)
     assert [job["loss"] for job in told] == list(lh.losses.PAPER)
@@ -101,6 +107,9 @@ def test_the_paper_stands_for_its_losses_and_noises(forker):
         (["--dataset", "vowle"], "unknown data set 'vowle'; known data sets: vowel, letter"),
         (["--dataset", "vowel", "--tuning-epochs", "2"], "--tuning-epochs is for images, and these are tables: vowel"),
         (["--dataset", "cifar-10", "--tuning-epochs", "30"], "tuning_epochs must be in [1, 29], got 30"),
+        (["--lr", "0.1,fast"], "--lr must be positive numbers with commas between, got '0.1,fast'"),
+        (["--lr", "0"], "--lr must be positive numbers with commas between, got '0'"),
+        (["--lr", "0.1,"], "--lr must be positive numbers with commas between, got '0.1,'"),
         (["--device", "tpu"], "device must be cpu or cuda, got 'tpu'"),
         (["--device", "meta"], "device must be cpu or cuda, got 'meta'"),
         (["--memory", "lots"], "an amount of memory is a number with kB, MB, GB or TB behind it, got 'lots'"),

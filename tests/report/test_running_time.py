@@ -69,7 +69,7 @@ def test_three_digits_of_the_least_time_of_a_column(report):
 def test_files(report):
     title, _, header, _, *rows = text(report, "running_time.md").splitlines()
     assert title == caption(running_time(report.content))
-    assert "share of the stack's" in title
+    assert "share of theirs" in title
     assert "GTX 1080 Ti" in title
     assert [cell.strip() for cell in header.strip("|").split("|")] == [
         "loss", "letter", "news20", "vowel", "paper letter", "paper news20", "paper vowel",
@@ -78,7 +78,7 @@ def test_files(report):
     assert len(rows) == 15
     tex = text(report, "running_time.tex")
     assert tex.count(r"\begin{tabular}{lrrr}") == tex.count(r"\caption") == 2
-    assert "share of the stack's" in tex
+    assert "share of theirs" in tex
     read = pd.read_csv(io.StringIO(text(report, "running_time.csv"))).set_index(["dataset", "loss"])
     assert len(read) == 3 * 15
     assert read.loc[("vowel", "ww"), "mean"] == report.content.seconds.loc["ww", "vowel"]

@@ -1,5 +1,6 @@
 """``labelhedge bench`` and ``labelhedge demo``: train and tune losses on data with wrong labels."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ def bench(
     dataset: Annotated[str | None, typer.Option(help="Data sets, with commas between.")] = None,
     loss: Annotated[str | None, typer.Option(help="Losses, with commas between; 'paper' stands for its 15.")] = None,
     noise: Annotated[str | None, typer.Option(help="clean, u0.3, cd0.1 or any such; 'paper' stands for its 7.")] = None,
+    lr: Annotated[str | None, typer.Option(help="Learning rates to choose from, with commas between.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Fewer for a quick look.")] = None,
     folds: Annotated[int | None, typer.Option(min=1, max=5, help="Fewer for a quick look.")] = None,
@@ -76,7 +78,7 @@ def bench(
         raise ValueError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
     chosen = PRESETS[preset]
     datasets = _names(dataset) or chosen.datasets
-    protocol = _changed(chosen.protocol, datasets, epochs, folds, tuning_epochs)
+    protocol = _changed(chosen.protocol, datasets, lr, epochs, folds, tuning_epochs)
     entries = _names(loss, losses.PAPER) or chosen.losses
     for name in entries:
         entry(name)  # refuses what it does not know
@@ -116,7 +118,12 @@ def demo(
 
 
 def _changed(
-    protocol: Protocol, datasets: Sequence[str], epochs: int | None, folds: int | None, tuning_epochs: int | None
+    protocol: Protocol,
+    datasets: Sequence[str],
+    lr: str | None,
+    epochs: int | None,
+    folds: int | None,
+    tuning_epochs: int | None,
 ) -> Protocol:
     """The protocol with what the user wants otherwise."""
     images = protocol.images
@@ -124,7 +131,23 @@ def _changed(
         images = replace(images, epochs=epochs or images.epochs, tuning_epochs=tuning_epochs)
     elif tuning_epochs is not None:
         raise ValueError(f"--tuning-epochs is for images, and these are tables: {', '.join(datasets)}")
-    return replace(protocol, epochs=epochs or protocol.epochs, folds=folds or protocol.folds, images=images)
+    return replace(
+        protocol,
+        learning_rates=_rates(lr) or protocol.learning_rates,
+        epochs=epochs or protocol.epochs,
+        folds=folds or protocol.folds,
+        images=images,
+    )
+
+
+def _rates(text: str | None) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(name) for name in _names(text))
+    except ValueError:
+        rates = (0.0,)
+    if not all(0 < rate < math.inf for rate in rates):
+        raise ValueError(f"--lr must be positive numbers with commas between, got {text!r}")
+    return rates
 
 
 def _refuse_options_of_others(engine: str, options: Mapping[str, Mapping[str, object]]) -> None:

@@ -71,7 +71,7 @@ def convergence(content: Content) -> Any:
     for dataset, noise, panel in _settings(content, panels):
         curves = _of(content.curves["val_clean_top1"] * 100, dataset, noise)
         _lines(panel, {loss: curve.droplevel("loss") for loss, curve in curves.groupby(level="loss")}, content)
-    _label(panels, content.datasets, _labels(content), "epoch", "validation top-1, %")
+    _label(panels, content.datasets, _labels(content), "epoch", "clean validation top-1, %")
     return _with_legend(figure, panels, content.highlighted)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Seconds per epoch of one network: mean (standard deviation) over noises, folds and seeds"
 _SHARE = (
-    "They are those of the chosen configurations. Networks are trained many at once, as a stack, and the time of one "
-    "is its share of the stack's."
+    "They are those of the chosen configurations. Networks are trained many at once, and the time of one "
+    "is its share of theirs."
 )
 _PAPERS = "The paper's are from a GeForce GTX 1080 Ti."
 

@@ -308,7 +308,7 @@ def test_a_killed_job_goes_on_after_the_networks_that_are_finished(tuned, publis
     assert len(list(tmp_path.glob("out/tuning/checkpoints/**/*.pt"))) == 4
     with pytest.raises(InterruptedError):  # in the second of the long ones
         work_off(tuning_jobs(), store, machine, workers=1, advance=Killer(6 - 4 + 2 + 1))
-    assert [path.name for path in tmp_path.glob("out/**/*.pt")] == ["0000.pt"]
+    assert [path.name for path in tmp_path.glob("out/**/*.pt")] == ["0000-1.pt"]
     assert work(store, machine, tuning_jobs()) == tuned[1] - 6 - 2
     assert_same_rows(store, tuned[0])
     assert not list(tmp_path.glob("out/**/*.pt"))

@@ -97,7 +97,9 @@ def test_rows_of_another_grid_are_refused_and_stay_as_they_are(store, monkeypatc
     monkeypatch.setattr(spec.module, "spec", spec)  # a new specification makes itself that of the module
     monkeypatch.setitem(_spec._REGISTRY, "gce", changed)
     for wanted in (job("clean", loss="gce"), job("u0.3", loss="gce")):
-        with pytest.raises(ValueError, match=r"clean\.parquet was computed with other hyperparameters; choose another"):
+        with pytest.raises(
+            ValueError, match=r"clean\.parquet was computed with other hyperparameters or data; choose another"
+        ):
             missing(wanted, store)
         with pytest.raises(ValueError, match="other hyperparameters"):
             do(store, wanted)

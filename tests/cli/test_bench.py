@@ -219,7 +219,7 @@ def test_results_of_another_grid_are_refused(forker, whole, tmp_path):
     target.write_bytes(source.read_bytes())
     answer = forker.start(*QUICK, "--out", tmp_path).finish()
     assert (answer.returncode, answer.stdout) == (2, "")
-    expected = f"labelhedge: {target} was computed with other hyperparameters; choose another --out"
+    expected = f"labelhedge: {target} was computed with other hyperparameters or data; choose another --out"
     assert answer.stderr == f"{expected}\n"
     assert list(result_files(tmp_path)) == [target]
 

@@ -88,7 +88,7 @@ def test_noises_are_finished_once_written(tmp_path):
 def test_rows_of_another_configuration_are_refused_and_named(tmp_path):
     write(tmp_path, ["clean"], configuration="[0.1]")
     with pytest.raises(
-        ValueError, match=r"clean\.parquet was computed with other hyperparameters; choose another --out"
+        ValueError, match=r"clean\.parquet was computed with other hyperparameters or data; choose another --out"
     ):
         ResultsStore(tmp_path).finished(PLACE, "[0.2]")
 

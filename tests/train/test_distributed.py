@@ -21,7 +21,7 @@ def trained(loss):
     recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
     data = Data(task, recipe, torch.device("cpu"))
     training = Training(data, [(make_folds(task)[0], TRIAL)], loss, recipe, {}, None, None, torch.float64)
-    arrays = training.run(lambda count: None)
+    arrays = training.run(lambda count: None, lambda *told: None)
     network = training.networks[0]
     tensors = {**network.tensors(), **{f"best.{name}": tensor for name, tensor in network.best.items()}}
     tensors |= {name: torch.from_numpy(array) for name, array in arrays.items() if name != "seconds"}

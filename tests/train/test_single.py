@@ -134,7 +134,7 @@ def test_tgce_decides_anew_which_samples_to_keep():
     recipe = dataclasses.replace(RECIPE, review_after=(1,))
     data = Data(TASK, recipe, torch.device("cpu"))
     training = Training(data, [(FOLDS[0], TRIAL)], "tgce", recipe, {}, None, None, torch.float32)
-    training.run(lambda count: None)
+    training.run(lambda count: None, lambda *told: None)
     keep = training.networks[0].criterion.keep
     assert not keep[FOLDS[0].train].all()
     assert keep[FOLDS[0].validation].all()
@@ -215,16 +215,16 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path, every=0)
     train(TASK, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
     with pytest.raises(
-        ValueError, match=r"0000\.pt is the checkpoint of another training: its loss is ce, not mae; .*"
+        ValueError, match=r"0000-1\.pt is the checkpoint of another training: loss was ce, and is mae now; .*"
     ):
         train(TASK, FOLDS, [TRIAL], "mae", RECIPE, checkpoints=checkpoints)
     for change, name in (
-        ({"task": make_task(labels=TASK.labels[:, ::-1].copy())}, "data"),
-        ({"trials": [Trial(0.5, 5e-4, {})]}, "networks"),
+        ({"task": make_task(labels=TASK.labels[:, ::-1].copy())}, "digest of images and labels"),
+        ({"trials": [Trial(0.5, 5e-4, {})]}, "learning rate"),
         ({"recipe": dataclasses.replace(RECIPE, epochs=4)}, "epochs"),
     ):
         arguments = {"task": TASK, "folds": FOLDS, "trials": [TRIAL], "loss": "ce", "recipe": RECIPE} | change
-        with pytest.raises(ValueError, match=f"another training: its {name} is"):
+        with pytest.raises(ValueError, match=f"another training: {name} was"):
             train(**arguments, checkpoints=checkpoints)
 
 
@@ -235,12 +235,12 @@ class Executed:
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 not a zip", "pickle", "code"])
 def test_a_damaged_checkpoint_is_refused(content, tmp_path, capsys):
-    path = tmp_path / "0000.pt"
+    path = tmp_path / "0000-1.pt"
     if content == "code":
         torch.save(Executed(), path)
     else:
         path.write_bytes(pickle.dumps([1], protocol=2) if content == "pickle" else content)
-    with pytest.raises(ValueError, match=r"0000\.pt is not a checkpoint"):
+    with pytest.raises(ValueError, match=r"0000-1\.pt is not a checkpoint"):
         train(TASK, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=Checkpoints(tmp_path))
     assert "executed" not in capsys.readouterr().out
 

@@ -29,8 +29,9 @@ class Job:
 
     @property
     def lock(self) -> str:
-        """What two processes must not do at the same time: on images each noise is trained apart."""
-        return f"{self.place}/{self.settings[0].id}" if self.images and len(self.settings) == 1 else self.place
+        """What two processes must not do at the same time: images without tuning before are trained noise by noise."""
+        apart = self.images and self.tuning is None and len(self.settings) == 1
+        return f"{self.place}/{self.settings[0].id}" if apart else self.place
 
     @property
     def configuration(self) -> str:

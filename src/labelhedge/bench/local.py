@@ -38,8 +38,7 @@ def work_off(
     done = [context.Value("q", 0) for _ in range(workers)]
     errors = context.SimpleQueue()
     processes = [
-        context.Process(target=_worker, args=(jobs, store.root, machine, os.getpid(), own, errors), daemon=True)
-        for own in done
+        context.Process(target=_worker, args=(jobs, store.root, machine, os.getpid(), own, errors)) for own in done
     ]
     with _ignoring_interrupts():  # which the workers inherit: Ctrl-C reaches this process, and it ends them
         for process in processes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +17,8 @@ from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import entry
 from labelhedge.bench.rows import networks_table, traces_table
 from labelhedge.bench.run import Machine, image_task
-from labelhedge.data import Dataset
+from labelhedge.data import Dataset, Part
+from labelhedge.data.formats.jpeg import ImageFiles
 from labelhedge.results import ResultsStore
 from labelhedge.train import single
 from labelhedge.train._distributed import place
@@ -45,6 +48,7 @@ def train_one(
     machine: Machine,
     advance: Callable[[int], None],
     reading: Callable[[int, int], None],
+    epoch_ended: single.EpochEnded,
 ) -> None:
     """Train the one network of a job; results go into the store, weights and checkpoint into the folder of it.
 
@@ -58,10 +62,10 @@ def train_one(
         machine: Where to train.
         advance: Told how many images have been trained on since the last call.
         reading: Told how many images have been read into memory, and how many there are.
+        epoch_ended: Told how each epoch went.
     """
     chosen = entry(job.loss)
-    [(lr, weight_decay, _)] = job.protocol.tuned(chosen)
-    trial = Trial(lr, weight_decay, extras.params)
+    trial = Trial(job.protocol.learning_rates[0], job.protocol.weight_decays[0], extras.params)
     root = Path(store.root)
     recipe = job.protocol.image_recipe(loaded)
     outcome = single.train(
@@ -72,15 +76,16 @@ def train_one(
         recipe,
         options=dict(chosen.options) | ({"num_samples": None} if extras.exact else {}),
         pretrained=None if extras.pretrained is None else read_weights(extras.pretrained),
-        checkpoints=Checkpoints(root / "checkpoint", extras.every, keep_weights=True),
+        checkpoints=Checkpoints(root / "checkpoint", extras.every, True, _digest(loaded.train)),
         device=machine.device,
         advance=advance,
         reading=reading,
+        epoch_ended=epoch_ended,
     )
     if place()[0] > 0:
         return
     single.export_weights(
-        root / "checkpoint" / "0000.pt", root / "weights.pt", recipe, loaded.class_names, _name(job, loaded, extras)
+        root / "checkpoint" / "0000-1.pt", root / "weights.pt", recipe, loaded.class_names, _name(job, loaded, extras)
     )
     networks = networks_table(job, [trial], outcome, machine.device)
     traces = traces_table(job, [trial], outcome, networks)
@@ -94,12 +99,14 @@ def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) 
     Raises:
         ValueError: Its folder has the weights of another training, which these would replace.
     """
-    if store.finished(job.place, configuration(loaded, extras)):
+    if job.settings[0].id in store.finished(job.place, configuration(loaded, extras)):
         shutil.rmtree(Path(store.root) / "checkpoint", ignore_errors=True)
         return True
     weights = Path(store.root) / "weights.pt"
     if weights.exists() and single.name_of_training(weights) != _name(job, loaded, extras):
-        raise ValueError(f"{weights} has the weights of another training; choose another --out")
+        raise ValueError(
+            f"{weights} has the weights of another training, with other options, images or labels; choose another --out"
+        )
     return False
 
 
@@ -108,9 +115,18 @@ def _name(job: Job, loaded: Dataset, extras: Extras) -> str:
 
 
 def configuration(loaded: Dataset, extras: Extras) -> str:
-    """What the numbers depend on beside the protocol; the source tells folders of one name apart."""
+    """What the numbers depend on beside the protocol: options, where the images are, and which of them there are."""
     start = None if extras.pretrained is None else str(extras.pretrained)
-    return json.dumps([dict(extras.params), extras.exact, start, loaded.info.source], sort_keys=True)
+    digests = [_digest(part) for part in (loaded.train, loaded.test)]
+    return json.dumps([dict(extras.params), extras.exact, start, loaded.info.source, *digests], sort_keys=True)
+
+
+def _digest(part: Part) -> str:
+    """Of the labels, and of the names of the files where the images are some."""
+    digest = hashlib.sha256(part.labels.tobytes())
+    for path in part.inputs.paths if isinstance(part.inputs, ImageFiles) else ():
+        digest.update(os.fsencode(path) + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def read_weights(path: Path) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from labelhedge.bench.run import Machine
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
 from labelhedge.cli.report import report
-from labelhedge.cli.sweep import run_here, run_on_ray, say
-from labelhedge.cli.terminal import parse_bytes, print_json
+from labelhedge.cli.sweep import run_here, run_on_ray
+from labelhedge.cli.terminal import parse_bytes, print_json, say
 from labelhedge.data import info
 from labelhedge.noise import settings
 from labelhedge.results import ResultsStore
@@ -45,7 +45,7 @@ def bench(
         str | None, typer.Option(help="cpu or cuda [default: cuda where there is one; on Ray where a job has GPUs]")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes [default: one per core, 1 on a GPU]")] = None,
-    memory: Annotated[str | None, typer.Option(help="What the whole run may take, such as 4GB.")] = None,
+    memory: Annotated[str | None, typer.Option(help="On tables: what the whole run may take, such as 4GB.")] = None,
     root: Root = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster [default: $RAY_ADDRESS, or one here]")] = None,

@@ -5,14 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import typer
-
 from labelhedge._optional import optional
 from labelhedge.bench import estimate, local, ray
 from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.rows import device_name
 from labelhedge.bench.run import Machine
-from labelhedge.cli.terminal import progress
+from labelhedge.cli.terminal import progress, say
 from labelhedge.data import load
 from labelhedge.data._progress import amount
 from labelhedge.results import ResultsStore
@@ -131,8 +129,3 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def say(line: str) -> None:
-    """A line for people, on stderr."""
-    typer.echo(line, err=True)

@@ -2,11 +2,13 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -34,12 +36,19 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
             typer.echo("\t".join(row))
         return
     table = Table(box=None, pad_edge=False)
-    for column in columns:
+    for column, *cells in zip(columns, *rows, strict=True):
         justify: JustifyMethod = "right" if column in numbers else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column in (columns[0], *numbers))
+        whole = column in (columns[0], *numbers)  # a number that is cut would be another one
+        least = max(map(cell_len, (column, *cells))) if whole else None
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=whole, min_width=least)
     for row in rows:
         table.add_row(*map(escape, row))  # a cell is never markup
-    console.print(table)
+    console.print(table, crop=False)
+
+
+def say(line: str) -> None:
+    """A line for people, on stderr; above the bars where there are some, which ``typer.echo`` would write into."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

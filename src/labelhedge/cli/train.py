@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,9 @@ from labelhedge.bench.protocol import Protocol, entry, setting
 from labelhedge.bench.run import Machine, noisy_labels
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.terminal import plain, print_json, print_table, progress
+from labelhedge.cli.terminal import plain, print_json, print_table, progress, say
 from labelhedge.data import Dataset, load, names
+from labelhedge.data._progress import Progress
 from labelhedge.models.resnet import MODELS
 from labelhedge.results import ResultsStore
 from labelhedge.results import load as load_results
@@ -59,7 +60,9 @@ def train(
         Path | None, typer.Option(help="A file of weights to start from, such as torchvision's.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="ALDR-KL with the exact λ, without one per sample.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of noise, validation images, starting weights and order.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Of noise, validation images, starting weights and order.")
+    ] = 0,
     out: Annotated[Path, typer.Option(help="The folder for results, checkpoint and weights.")] = Path("trained"),
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda where there is one]")] = None,
     checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds; written after an epoch.")] = 60.0,
@@ -76,6 +79,8 @@ def train(
     weights.pt; results are those of `labelhedge bench`. Safe to interrupt: the same command goes on.
     """
     _check_numbers({"--lr": lr, "--weight-decay": weight_decay, "--momentum": momentum, "--decay": decay})
+    if nesterov and not momentum:
+        raise ValueError("--nesterov needs a --momentum above 0")
     extras = Extras(_params(loss, param or []), _exact(loss, exact), weights, checkpoint_every)
     images = ImageSettings(
         model=_known_model(model),
@@ -101,39 +106,70 @@ def train(
         images=images,
     )
     wanted = setting(noise)
-    with joined(chosen_device(device)) as where, _progress_of_first() as tell:
-        loaded = _named(dataset, load(dataset, seed=seed, root=root, progress=tell))
+    with joined(chosen_device(device)) as where:
+        with _progress_of_first() as tell:
+            loaded = _named(dataset, load(dataset, seed=seed, root=root, progress=tell))
         if not loaded.info.images:
             raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
         job = Job(protocol, loaded.info.name, loss, seed, (wanted,))
         store = ResultsStore(out)
-        if not is_finished(job, loaded, extras, store):
+        if is_finished(job, loaded, extras, store):
+            _say(f"{out} has this training already")
+        else:
             _check_writable(out)
-            _say_plan(job, loaded)
-            total = epochs * _images_per_epoch(job, loaded)
-            done = 0
-
-            def advance(newly: int) -> None:
-                nonlocal done
-                done += newly
-                tell("training", min(done, total - 1), total, "images")
-
-            def reading(done: int, total: int) -> None:
-                tell("reading images", done, total, "images")
-
+            _say(_plan(job, loaded))
             try:
-                train_one(job, loaded, extras, store, Machine(where), advance, reading)
+                with _alone(store), _progress_of_first() as tell:
+                    _train(job, loaded, extras, store, Machine(where), tell)
             except KeyboardInterrupt:
-                if place()[0] == 0:
-                    typer.echo("interrupted; the same command goes on", err=True)
+                kept = "the same command goes on from the checkpoint"
+                if not (out / "checkpoint").exists():
+                    kept = "there is no checkpoint yet, so the same command starts anew (--checkpoint-every)"
+                _say(f"interrupted; {kept}")
                 raise
-            tell("training", total, total, "images")
         if place()[0] == 0:
             _tell_result(store, job, as_json)
 
 
+def _train(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore, machine: Machine, tell: Progress) -> None:
+    """Train, and show how far it is."""
+    epochs = job.protocol.images.epochs
+    total, done = epochs * _images_per_epoch(job, loaded), 0
+
+    def advance(newly: int) -> None:
+        nonlocal done
+        done += newly
+        tell("training", min(done, total - 1), total, "images")
+
+    def reading(done: int, total: int) -> None:
+        tell("reading images", done, total, "images")
+
+    def epoch_ended(epoch: int, losses: Sequence[float], accuracies: Sequence[float]) -> None:
+        nonlocal done
+        done = epoch * total // epochs  # a training that goes on has some epochs behind it
+        [loss], [accuracy] = losses, accuracies
+        _say(f"epoch {epoch} of {epochs}: loss {loss:.4f}" + f", validation top-1 {accuracy:.4f}" * (accuracy >= 0))
+        if not math.isfinite(loss):
+            raise ValueError(f"the loss is {loss} after epoch {epoch}; lower --lr")
+
+    train_one(job, loaded, extras, store, machine, advance, reading, epoch_ended)
+    tell("training", total, total, "images")
+
+
 @contextmanager
-def _progress_of_first() -> Iterator[Callable[[str, int, int | None, str], None]]:
+def _alone(store: ResultsStore) -> Iterator[None]:
+    """Keep other trainings out of the folder; the first of several processes does it for all."""
+    if place()[0] > 0:
+        yield
+        return
+    with store.claim_all() as ours:
+        if not ours:
+            raise ValueError(f"another labelhedge train writes into {store.root}; wait for it, or choose another --out")
+        yield
+
+
+@contextmanager
+def _progress_of_first() -> Iterator[Progress]:
     """Progress of the first process; the others say nothing."""
     if place()[0] > 0:
         yield lambda task, done, total, unit: None
@@ -178,6 +214,8 @@ def _check_numbers(given: dict[str, float]) -> None:
 
 def _check_writable(out: Path) -> None:
     """Raise now, and not after hours of training."""
+    if ":/" in str(out):  # all that a path keeps of ://
+        raise ValueError(f"--out must be a folder of this machine, got {out}")
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise OSError(f"cannot write into {out}: {folder} is not a folder that may be written")
@@ -219,9 +257,10 @@ def _augmentation(text: str | None) -> Augmentation | None:
 
 
 def _splits(validation: float) -> int:
-    if not 0 <= validation <= 0.5:
-        raise ValueError(f"--validation must be a share in [0, 0.5], got {validation}")
-    return 1 if validation == 0 else round(1 / validation)
+    parts = 1 if validation == 0 else round(1 / validation) if 0 < validation <= 0.5 else 0
+    if not parts or (validation and abs(validation * parts - 1) > 0.02):  # 0.33 is a third
+        raise ValueError(f"--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got {validation}")
+    return parts
 
 
 def _images_per_epoch(job: Job, loaded: Dataset) -> int:
@@ -229,17 +268,22 @@ def _images_per_epoch(job: Job, loaded: Dataset) -> int:
     return max(count // job.protocol.batch_size, 1) * min(job.protocol.batch_size, count)
 
 
-def _say_plan(job: Job, loaded: Dataset) -> None:
-    if place()[0] > 0:
-        return
+def _say(line: str) -> None:
+    """A line for people, of the first process."""
+    if place()[0] == 0:
+        say(line)
+
+
+def _plan(job: Job, loaded: Dataset) -> str:
     fold = job.protocol.cross_validation(loaded, job.seed)[0]
-    wrong = noisy_labels(loaded, job.settings[0], job.seed).flipped.mean()
+    wrong = float(noisy_labels(loaded, job.settings[0], job.seed).flipped.mean())
     processes = place()[1]
-    typer.echo(
+    return (
         f"{job.protocol.images.model} on {plain(loaded.info.name)}: {len(fold.train):,} images to train, "
-        f"{len(fold.validation):,} to validate, {loaded.num_classes} classes, {wrong:.1%} of the labels changed, "
-        f"{job.loss}" + (f", {processes} processes" if processes > 1 else ""),
-        err=True,
+        f"{len(fold.validation):,} to validate, {loaded.num_classes} classes, "
+        + f"{wrong:.1%} of the labels changed, " * (wrong > 0)
+        + job.loss
+        + f", {processes} processes" * (processes > 1)
     )
 
 
@@ -254,4 +298,4 @@ def _tell_result(store: ResultsStore, job: Job, as_json: bool) -> None:
     columns = ["best_epoch", "val_top1", *(f"test_top{k}" for k in range(1, 6))]
     cells = ["" if found[name] != found[name] else f"{found[name]:.4f}" for name in columns[1:]]
     print_table(columns, [[str(found["best_epoch"]), *cells]], numbers=columns)
-    typer.echo(f"weights are in {Path(store.root) / 'weights.pt'}", err=True)
+    say(f"weights are in {Path(store.root) / 'weights.pt'}")

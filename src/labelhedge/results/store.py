@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class ResultsStore:
             with self._folder.open(path) as file:
                 metadata = optional("pyarrow.parquet", "bench").read_schema(file).metadata or {}
             if metadata.get(_CONFIGURATION) != configuration.encode():
-                raise ValueError(f"{path} was computed with other hyperparameters; choose another --out")
+                raise ValueError(f"{path} was computed with other hyperparameters or data; choose another --out")
             noises.update(path.stem.split(_JOINED))
         return noises
 
@@ -61,22 +61,13 @@ class ResultsStore:
         # last, since it says that the job is finished
         self._folder.write(f"networks/{place}", name, _parquet(networks, NETWORKS, configuration))
 
-    @contextmanager
-    def claim(self, place: str) -> Iterator[bool]:
+    def claim(self, place: str) -> AbstractContextManager[bool]:
         """Whether this process has the folder ``place`` to itself; others get False until it is done or gone."""
-        filelock = optional("filelock", "bench")
-        path = self._folder.locks / f"{place}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+        return _claimed(self._folder.locks / f"{place}.lock")
+
+    def claim_all(self) -> AbstractContextManager[bool]:
+        """The same for all of the store, among the processes of this machine; leaves nothing in it."""
+        return _claimed(_locks_of_machine(os.path.abspath(self.root)) / "all.lock")
 
 
 class _Local:
@@ -115,8 +106,7 @@ class _Remote:
         self.root = url
         self._system, path = optional("fsspec", "ray").core.url_to_fs(url)
         self._path = PurePosixPath(path)
-        own = hashlib.sha256(f"{os.path.expanduser('~')} {url}".encode()).hexdigest()[:16]
-        self.locks = Path(tempfile.gettempdir()) / f"labelhedge-locks-{own}"  # writable: it is this user's
+        self.locks = _locks_of_machine(url)
 
     def files(self, folder: str) -> list[PurePosixPath]:
         self._system.invalidate_cache()  # others write there too
@@ -130,6 +120,29 @@ class _Remote:
         target = self._path / folder / f"{name}.parquet"
         self._system.makedirs(str(target.parent), exist_ok=True)
         self._system.pipe_file(str(target), content)
+
+
+def _locks_of_machine(root: str) -> Path:
+    """A folder for the locks of a store; one for each user, so that it can be written."""
+    own = hashlib.sha256(f"{os.path.expanduser('~')} {root}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"labelhedge-locks-{own}"
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[bool]:
+    """Whether this process, and no other one, holds the lock in this file."""
+    filelock = optional("filelock", "bench")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _folder(root: str | os.PathLike[str]) -> Any:

@@ -27,6 +27,8 @@ def save(path: Path, configuration: dict[str, Any], state: dict[str, Any]) -> No
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+    except RuntimeError as error:  # torch's own, of a disk that is full
+        raise OSError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
     finally:
         part.unlink(missing_ok=True)
 
@@ -43,8 +45,8 @@ def load(path: Path, configuration: dict[str, Any]) -> dict[str, Any] | None:
     for name, value in configuration.items():
         if found["configuration"].get(name) != value:
             raise ValueError(
-                f"{path} is the checkpoint of another training: its {name} is {found['configuration'].get(name)}, "
-                f"not {value}; train elsewhere, or remove it"
+                f"{path} is the checkpoint of another training: {name} was {found['configuration'].get(name)}, "
+                f"and is {value} now; train elsewhere, or remove it"
             )
     return found["state"]  # type: ignore[no-any-return]
 

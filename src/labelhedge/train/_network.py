@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from labelhedge.train.stacked import Fold, Trial
 
 _EVALUATED = 1024
-"""Images evaluated at a time."""
+"""Images evaluated at a time, of 64 × 64 pixels; of larger ones fewer."""
 _LOOKED_AT = 4096
 """Images that mean and standard deviation of the channels are taken from."""
 
@@ -178,7 +178,8 @@ class Network:
     def logits(self, source: Resident | Streamed, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows of a source in blocks, and their logits."""
         self.pipeline.eval()
-        for block, pixels in zip(torch.split(rows, _EVALUATED), source.blocks(rows, _EVALUATED), strict=True):
+        size = _at_a_time(source)
+        for block, pixels in zip(torch.split(rows, size), source.blocks(rows, size), strict=True):
             with self._autocast():
                 logits = self.pipeline(pixels)
             yield block, logits.float() if logits.dtype != torch.float64 else logits
@@ -210,12 +211,17 @@ class Network:
         some = self.train_rows[:: max(1, len(self.train_rows) // _LOOKED_AT)]
         sums = torch.zeros(2, self.source.shape[2], dtype=torch.float64, device=self.device)
         count = 0
-        for pixels in self.source.blocks(some, _EVALUATED):
+        for pixels in self.source.blocks(some, _at_a_time(self.source)):
             values = pixels.flatten(0, 2).double() / 255
             sums += torch.stack([values.sum(0), values.square().sum(0)])
             count += len(values)
         mean, square = sums / count
         return mean, (square - mean.square()).clamp(min=1e-8).sqrt()
+
+
+def _at_a_time(source: Resident | Streamed) -> int:
+    height, width, _ = source.shape
+    return max(1, min(_EVALUATED, _EVALUATED * 64 * 64 // (height * width)))
 
 
 class Pipeline(nn.Module):
@@ -233,7 +239,11 @@ class Pipeline(nn.Module):
         self.register_buffer("std", std.view(-1, 1, 1))
 
     def forward(self, pixels: Tensor, places: Tensor | None = None, seed: Tensor | None = None) -> Tensor:
-        """Logits; with the places of the images in an epoch and its seed, of augmented ones."""
+        """Logits of uint8 images; with the places of the images in an epoch and its seed, of augmented ones."""
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[-1] != len(self.mean):
+            raise ValueError(
+                f"images must be uint8 (B, height, width, {len(self.mean)}), got {pixels.dtype} {tuple(pixels.shape)}"
+            )
         if self.resize is not None:
             pixels = fitted(pixels, torch.Size((self.resize, self.resize, pixels.shape[-1])))
         draws = None if places is None or seed is None else random_numbers(seed, places)

@@ -53,12 +53,13 @@ class Streamed:
         self.images = images
         height, width, channels = images[0].shape
         self.shape = torch.Size((resize or height, resize or width, channels))
+        self.resized = resize is not None
         self.device, self.workers = device, workers
 
     def blocks(self, rows: Tensor, size: int) -> Iterator[Tensor]:
         """The images of some rows in parts of ``size``, uint8 on the device."""
         loader = DataLoader(
-            _Fitted(self.images, self.shape),
+            _Fitted(self.images, self.shape, self.resized),
             batch_sampler=torch.split(rows.cpu(), size),  # type: ignore[arg-type]
             num_workers=self.workers,
             collate_fn=_stack,
@@ -73,13 +74,18 @@ class Streamed:
 class _Fitted(Dataset[Any]):
     """Images of one size."""
 
-    def __init__(self, images: Images, shape: torch.Size) -> None:
-        self.images, self.shape = images, shape
+    def __init__(self, images: Images, shape: torch.Size, resized: bool) -> None:
+        self.images, self.shape, self.resized = images, shape, resized
 
     def __getitem__(self, row: Tensor) -> Tensor | Exception:
         try:
             image = torch.from_numpy(np.ascontiguousarray(self.images[int(row)]))
-            return image if image.shape == self.shape else fitted(image, self.shape)
+            if image.shape == self.shape:
+                return image
+            if not self.resized and image.shape[2:] == self.shape[2:]:
+                sizes = [" × ".join(map(str, shape[:2])) for shape in (self.shape, image.shape)]
+                raise ValueError(f"images have different sizes, such as {sizes[0]} and {sizes[1]}; use --resize")
+            return fitted(image, self.shape)
         except Exception as error:
             return error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labelhedge.losses import PerSampleLoss
 from labelhedge.train import _checkpoint
-from labelhedge.train._distributed import place
+from labelhedge.train._distributed import place, summed
 from labelhedge.train._graph import replayed
 from labelhedge.train._network import Network
 from labelhedge.train._pixels import Reading, pixels
@@ -21,7 +21,7 @@ from labelhedge.train._threads import cores
 from labelhedge.train.metrics import balanced_weight, top_k
 
 if TYPE_CHECKING:
-    from labelhedge.train.single import Advance, Checkpoints, ImageRecipe, ImageTask
+    from labelhedge.train.single import Advance, Checkpoints, EpochEnded, ImageRecipe, ImageTask
     from labelhedge.train.stacked import Fold, Trial
 
 _TOLD = 64
@@ -105,13 +105,17 @@ class Training:
             "loss": loss,
             "options": {name: str(value) for name, value in options.items()},
             **{name: str(value) for name, value in vars(recipe).items()},
-            "networks": str([(trial, fold.seed, len(fold.train)) for fold, trial in networks]),
-            "data": _digest(data, networks),
+            "learning rate": _listed(trial.lr for _, trial in networks),
+            "weight decay": _listed(trial.weight_decay for _, trial in networks),
+            "hyperparameters": _listed(dict(trial.params) for _, trial in networks),
+            "seed": _listed(fold.seed for fold, _ in networks),
+            "digest of images and labels": _digest(data, networks),
             "type of the weights": str(dtype),
-            "start": _digest_of_weights(pretrained),
+            "digest of the weights to start from": _digest_of_weights(pretrained),
+            "digest of the files": checkpoints.digest if checkpoints else "",
         }
 
-    def run(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, advance: Advance, epoch_ended: EpochEnded) -> dict[str, np.ndarray[Any, Any]]:
         """Train from the start or from the checkpoint to the end, and test; the arrays of an outcome."""
         self._resume()
         step = self._recorded() if self.epoch < self.recipe.epochs else self._step
@@ -123,6 +127,7 @@ class Training:
             for number, mean_loss in enumerate(losses):
                 self._validate(number, epoch, mean_loss)
             self.epoch = epoch + 1
+            epoch_ended(self.epoch, losses, self.traces[:, 1, epoch].tolist())
             if self.checkpoints and time.monotonic() - self.saved >= self.checkpoints.every:
                 self._save()
         if self.test_top is None:
@@ -216,14 +221,16 @@ class Training:
 
     def _resume(self) -> None:
         state = None if self.checkpoints is None else _checkpoint.load(self.checkpoints.path, self.configuration)
-        if state is None:
-            return
-        for name in ("epoch", "seconds", "best", "best_epoch", "traces", "test_top"):
-            setattr(self, name, state[name])
-        if self.test_top is None:
-            for number, network in enumerate(self.networks):
-                _copy(network.best, state["weights"][number])
-                _copy(network.tensors(), state["tensors"][number])
+        if state is not None:
+            for name in ("epoch", "seconds", "best", "best_epoch", "traces", "test_top"):
+                setattr(self, name, state[name])
+            if self.test_top is None:
+                for number, network in enumerate(self.networks):
+                    _copy(network.best, state["weights"][number])
+                    _copy(network.tensors(), state["tensors"][number])
+        epochs = summed(torch.tensor(self.epoch, device=self.data.device))
+        if epochs != self.epoch * place()[1]:
+            raise ValueError("the processes find different checkpoints; --out must be a folder that all of them see")
 
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         assert self.test_top is not None
@@ -245,6 +252,11 @@ class Training:
         if self.data.device.type == "cuda":
             torch.cuda.synchronize(self.data.device)
         return time.perf_counter()
+
+
+def _listed(values: Iterable[object]) -> str:
+    """Of the networks, one after the other."""
+    return ", ".join(map(str, values))
 
 
 def _copy(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:

@@ -28,6 +28,8 @@ from labelhedge.train.stacked import Fold, Outcome, Trial
 
 Advance = Callable[[int], None]
 """Told how many images have been trained on since the last call."""
+EpochEnded = Callable[[int, Sequence[float], Sequence[float]], None]
+"""Told the number of an epoch, from 1, and mean loss and validation accuracy of every network that is trained."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Checkpoints:
     """Seconds between two of them; they are written after an epoch."""
     keep_weights: bool = False
     """Whether the file of a finished training has the best weights."""
+    digest: str = ""
+    """Of the data, where it tells more than labels and some images do."""
 
 
 def train(
@@ -106,6 +110,7 @@ def train(
     dtype: torch.dtype = torch.float32,
     advance: Advance = lambda count: None,
     reading: Reading = lambda done, total: None,
+    epoch_ended: EpochEnded = lambda epoch, losses, accuracies: None,
 ) -> Outcome:
     """Train ``folds × trials`` networks.
 
@@ -127,6 +132,7 @@ def train(
         dtype: Type of the weights. In float32 a GPU computes in bfloat16 where that is safe.
         advance: Called as training goes on.
         reading: Called before, while images are read that then stay in memory.
+        epoch_ended: Called after each epoch.
 
     Returns:
         The outcome of each network.
@@ -141,9 +147,13 @@ def train(
         for start in range(0, len(pairs), size):
             group = pairs[start : start + size]
             networks = [(folds[fold], trials[trial]) for trial, fold in group]
-            file = None if checkpoints is None else replace(checkpoints, path=checkpoints.path / f"{start:04d}.pt")
+            file = (
+                None
+                if checkpoints is None
+                else replace(checkpoints, path=checkpoints.path / f"{start:04d}-{len(group)}.pt")
+            )
             training = Training(data, networks, loss, recipe, options or {}, pretrained, file, dtype)
-            parts.append(training.run(advance))
+            parts.append(training.run(advance, epoch_ended))
     except torch.OutOfMemoryError:
         lower = "--networks-at-once or --batch-size" if size > 1 else "--batch-size or --image-size"
         raise MemoryError(
@@ -164,8 +174,11 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
             )
     if recipe.batch_size % place()[1]:
         raise ValueError(f"batch_size must be a multiple of the {place()[1]} processes, got {recipe.batch_size}")
-    if len(folds[0].train) < place()[1]:
-        raise ValueError(f"there are too few samples to train on: {len(folds[0].train)}")
+    if len(folds[0].train) < recipe.batch_size and len(folds[0].train) % place()[1]:
+        raise ValueError(
+            f"the {len(folds[0].train)} samples to train on fill no batch and cannot be shared by {place()[1]} "
+            "processes; lower --batch-size"
+        )
 
 
 def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_names: Sequence[str], name: str) -> None:
@@ -190,7 +203,7 @@ def name_of_training(path: Path) -> str:
 
 def is_network(content: object) -> bool:
     """Whether this is what a file of :func:`export_weights` holds."""
-    return isinstance(content, dict) and "labelhedge" in content and "weights" in content.get("state", {})
+    return isinstance(content, dict) and "labelhedge" in content and "class_names" in content.get("configuration", {})
 
 
 def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
@@ -204,6 +217,8 @@ def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
         with ``resize``, and gives logits.
     """
     found = _checkpoint.read(Path(path))
+    if not is_network(found):
+        raise ValueError(f"{path} is a checkpoint; weights.pt is the file with the network")
     about, weights = found["configuration"], found["state"]["weights"]
     model = resnet.create(
         about["model"],

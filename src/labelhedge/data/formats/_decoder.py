@@ -19,6 +19,16 @@ from typing import Any
 
 LIMIT = 16 << 20  # bytes of a file
 EVERY = 500  # images
+ORIENTATION = 0x0112  # the entry of a photograph's Exif data, and what its values ask for
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 
 
 def open_source(source: Path) -> Callable[[str], bytes]:
@@ -40,7 +50,10 @@ def open_source(source: Path) -> Callable[[str], bytes]:
 
 
 def decode(pillow: Any, data: bytes, size: tuple[int, int] | None) -> tuple[bytes, tuple[int, int]]:
-    """The pixels of a JPEG or PNG file, red, green and blue, row by row, and its width and height."""
+    """The pixels of a JPEG or PNG file, red, green and blue, row by row, and its width and height.
+
+    Where no size is expected, a photograph that says how the camera was held is turned upright.
+    """
     try:
         image = pillow.open(io.BytesIO(data), formats=("JPEG", "PNG"))
     except pillow.UnidentifiedImageError:
@@ -51,6 +64,9 @@ def decode(pillow: Any, data: bytes, size: tuple[int, int] | None) -> tuple[byte
         if image.format == "PNG":
             with pillow.open(io.BytesIO(data), formats=("PNG",)) as same:
                 same.verify()  # decoding looks neither at the checksums of a PNG file nor for its end
+        if size is None:
+            turn = image.getexif().get(ORIENTATION)
+            image = image if turn not in TURNS else image.transpose(pillow.Transpose[TURNS[turn]])
         return in_colour(pillow, image).tobytes(), image.size
 
 

@@ -4,9 +4,9 @@
     python benchmarks/image_results.py tiny-imagenet --data FOLDER --out results --noise clean,u0.3,u0.6,cd0.3
 
 From the publishers' files `labelhedge bench --dataset cifar-10n --noise aggre,worse --lr 0.01,0.001 --tuning-epochs 8
---folds 2 …` does the same. FOLDER has cifar10.npz (X_train, y_train, X_test, y_test) and cifarn_labels.npz (cifar10_aggre_label, …), or
-tiny_imagenet_train_0 … 3.npz and tiny_imagenet_val.npz (jpeg: all files end to end, length, y). What is finished is not
-trained again; --seconds ends the run before a job that begins later.
+--folds 2 …` does the same. FOLDER has cifar10.npz (X_train, y_train, X_test, y_test) and cifarn_labels.npz
+(cifar10_aggre_label, …), or tiny_imagenet_train_0 … 3.npz and tiny_imagenet_val.npz (jpeg: all files end to end,
+length, y). What is finished is not trained again; --seconds ends the run before a job that begins later.
 """
 
 import argparse

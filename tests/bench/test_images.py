@@ -288,6 +288,16 @@ def test_what_was_tuned_or_trained_is_not_tuned_or_trained_again(tuned, publishe
     assert_same_rows(store, tuned[0])
 
 
+def test_workers_read_images_from_a_disk(tmp_path):
+    wnids = [f"n{1440764 + 13 * i:08}" for i in range(1000)]
+    publishers.write_mini_webvision(tmp_path / "data", wnids, jpegs(np.arange(50), 12), jpegs(np.arange(50), 12))
+    protocol = shortened("mini-webvision", epochs=1, model="resnet18", resize=12, image_size=8)
+    todo = jobs(protocol, ["mini-webvision"], ["ce", "mse"], [setting("clean")], [0])
+    store = ResultsStore(tmp_path / "out")
+    work_off(todo, store, Machine(data=str(tmp_path / "data")), workers=2, advance=lambda count: None)
+    assert sorted(load(store.root)["loss"]) == ["ce", "mse"]
+
+
 @dataclasses.dataclass
 class Killer:
     """Ends a training after so many network-epochs."""

@@ -16,8 +16,8 @@ from labelhedge.results import ResultsStore, load, load_traces
 QUICK = Protocol("quick", epochs=2, folds=1)
 
 
-def job(*noises, protocol=QUICK, loss="ce", seed=0):
-    return Job(protocol, "vowel", loss, seed, tuple(map(setting, noises)))
+def job(*noises, protocol=QUICK, dataset="vowel", loss="ce", seed=0):
+    return Job(protocol, dataset, loss, seed, tuple(map(setting, noises)))
 
 
 def do(store, *todo):
@@ -59,6 +59,14 @@ def test_the_number_of_networks_is_the_grid_times_folds_and_noises(protocol, los
 
 def test_a_job_has_a_folder_of_its_own():
     assert job("clean", "u0.3", loss="sce@l1", seed=2).place == f"{QUICK.id}/vowel/sce@l1/seed2"
+
+
+def test_noises_of_images_are_claimed_apart_unless_they_are_tuned_together():
+    protocol = PRESETS["cifar-100"].protocol
+    assert job("u0.3", protocol=protocol, dataset="cifar-100").lock.endswith("/seed0/u0.3")
+    tuned = dataclasses.replace(protocol, images=dataclasses.replace(protocol.images, tuning_epochs=2))
+    one, both = (job(*noises, protocol=tuned, dataset="cifar-100") for noises in (["u0.3"], ["u0.3", "u0.6"]))
+    assert one.lock == both.lock == one.place
 
 
 def test_only_missing_noises_are_trained(store):

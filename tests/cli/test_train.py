@@ -78,6 +78,7 @@ def test_a_table_of_accuracies_is_printed_and_results_and_weights_are_kept(whole
         plan == "resnet18 on pets: 48 images to train, 12 to validate, 3 classes, 16.7% of the labels changed, aldr-kl"
     )
     assert end.startswith("training: done in ")
+    assert sum(line.startswith("epoch ") for line in answer.stderr.splitlines()) == EPOCHS
     assert where == f"weights are in {out}/weights.pt"
     row = load(out).iloc[0].to_dict()
     head, cells = (line.split("\t") for line in answer.stdout.splitlines())
@@ -112,6 +113,17 @@ def test_the_weights_give_the_accuracy_that_was_told(whole, pets):
     logits = network(torch.from_numpy(np.stack(list(test.inputs))))
     assert classes == ["cat", "dog", "owl"]
     assert (logits.argmax(1).numpy() == test.labels).mean() == load(out)["test_top1"][0]
+    for wrong in (torch.rand(2, 8, 8, 3), torch.zeros(8, 8, 3, dtype=torch.uint8), torch.zeros(2, 3, 8, 8).byte()):
+        with pytest.raises(ValueError, match=r"images must be uint8 \(B, height, width, 3\), got torch\."):
+            network(wrong)
+
+
+def test_a_checkpoint_is_no_network(trainer, killed, pets, tmp_path):
+    with pytest.raises(ValueError, match=r"0000-1\.pt is a checkpoint; weights\.pt is the file with the network"):
+        load_network(checkpoint(killed))
+    answer = trainer.run("--dataset", pets, *LINE, "--weights", checkpoint(killed), "--out", tmp_path / "out")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "has no weights: it must hold tensors by their name" in last_line(answer.stderr)
 
 
 def test_killed_twice_the_same_command_goes_on_to_the_same_bits(trainer, whole, killed, pets, tmp_path):

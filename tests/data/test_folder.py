@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 import labelhedge as lh
 from labelhedge.data import DataError, read_folder
@@ -49,6 +49,16 @@ def test_a_folder_of_images(pets):
     again = data.info.read(data.info, None, 0)
     assert again.train.inputs == data.train.inputs
     assert pickle.loads(pickle.dumps(data)).info == data.info
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_photographs_are_turned_upright(pets, turn):
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    path = write(pets / "train" / "dog" / "1.jpg", exif=exif)
+    with Image.open(path) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(read_folder(pets).train.inputs[2], expected)
 
 
 def test_images_are_in_the_order_of_their_names(pets):

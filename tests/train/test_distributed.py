@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from labelhedge.train._training import Data, Training
-from labelhedge.train.single import train
+from labelhedge.train.single import Checkpoints, train
 from tests.train.images import RECIPE, TRIAL, make_folds, make_task
 
 LOSSES = ("aldr-kl", "tgce")
@@ -33,6 +34,11 @@ def work(rank, port, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.save({loss: trained(loss) for loss in LOSSES}, f"{folder}/{rank}.pt")
+    own = Checkpoints(Path(folder) / f"seen by {rank}")
+    arguments = (make_task(), make_folds(make_task()), [TRIAL], "ce", RECIPE)
+    train(*arguments, checkpoints=own)
+    with pytest.raises(ValueError, match="the processes find different checkpoints; --out must be a folder that all"):
+        train(*arguments, checkpoints=own)
     if rank == 0:
         return
     recipe = dataclasses.replace(RECIPE, batch_size=7)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import resource
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 
 from labelhedge.data import DataError
 from labelhedge.models.resnet import resnet18
-from labelhedge.train import _checkpoint, _pixels
+from labelhedge.train import _checkpoint, _network, _pixels
 from labelhedge.train._network import Network
 from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
@@ -209,6 +210,34 @@ def test_a_process_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path,
         _checkpoint.save(path, {"loss": "ce"}, {"epoch": 2})
     assert _checkpoint.load(path, {"loss": "ce"}) == {"epoch": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_leaves_the_checkpoint_before(tmp_path):
+    path = tmp_path / "a.pt"
+    _checkpoint.save(path, {}, {"epoch": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.pt|File too large"):
+            _checkpoint.save(path, {}, {"weights": torch.zeros(1_000_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert _checkpoint.load(path, {}) == {"epoch": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_after_every_epoch_it_is_told_how_it_went():
+    told = []
+    outcome = train(TASK, FOLDS, [TRIAL], "ce", RECIPE, epoch_ended=lambda *values: told.append(values))
+    losses, accuracies = outcome.train_loss[0, 0], outcome.epoch_val_top1[0, 0]
+    assert [epoch for epoch, _, _ in told] == [1, 2, 3]
+    np.testing.assert_allclose([loss for _, [loss], _ in told], losses, rtol=1e-6)
+    np.testing.assert_allclose([accuracy for _, _, [accuracy] in told], accuracies)
+
+
+def test_large_images_are_evaluated_fewer_at_a_time():
+    sizes = [_network._at_a_time(_pixels.Resident(torch.zeros(1, side, side, 3))) for side in (8, 64, 128, 5000)]
+    assert sizes == [1024, 1024, 256, 1]
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):

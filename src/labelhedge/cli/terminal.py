@@ -17,6 +17,9 @@ from rich.table import Table
 from labelhedge.data._progress import Lines, amount
 from labelhedge.data._progress import Progress as Report
 
+_LEAST = 8
+"""Width of a column of words, on however narrow a terminal."""
+
 
 def print_json(value: Any) -> None:
     """For programs."""
@@ -39,7 +42,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
     for column, *cells in zip(columns, *rows, strict=True):
         justify: JustifyMethod = "right" if column in numbers else "left"
         whole = column in (columns[0], *numbers)  # a number that is cut would be another one
-        least = max(map(cell_len, (column, *cells))) if whole else None
+        longest = max(map(cell_len, (column, *cells)))
+        least = longest if whole else min(longest, _LEAST)
         table.add_column(column, justify=justify, overflow="fold", no_wrap=whole, min_width=least)
     for row in rows:
         table.add_row(*map(escape, row))  # a cell is never markup

@@ -271,7 +271,8 @@ def test_bad_input(tmp_path):
     small = {"datasets": ("vowel",), "noises": PAPER[:1], "losses": ("ce", "gce")}
     results(tmp_path, **small)
     results(tmp_path, protocol="fair-77", **small)
-    assert problem(tmp_path) == f"there are results of 2 protocols, choose one with --protocol: fair-77, {PROTOCOL}"
+    protocols = f"fair-77 (vowel), {PROTOCOL} (vowel)"
+    assert problem(tmp_path) == f"there are results of 2 protocols, choose one with --protocol: {protocols}"
     assert "no results of protocol 'x'" in problem(tmp_path, "--protocol", "x")
     assert not (tmp_path / "report").exists()
     made = json.loads(run(tmp_path, "--protocol", "fair-77", "--json").stdout)

@@ -152,10 +152,10 @@ def test_a_mean_of_only_some_folds_is_not_given():
 
 def test_protocols_do_not_mix():
     frame = pd.DataFrame([network(0.5, protocol="fair-2"), network(0.5)])
-    message = "there are results of 2 protocols, choose one with --protocol: fair-2, p-1"
+    message = r"there are results of 2 protocols, choose one with --protocol: fair-2 \(d\), p-1 \(d\)"
     with pytest.raises(ValueError, match=message):
         accuracies(frame)
-    with pytest.raises(ValueError, match="no results of protocol 'x', only of: fair-2, p-1"):
+    with pytest.raises(ValueError, match=r"no results of protocol 'x', only of: fair-2 \(d\), p-1 \(d\)"):
         one_protocol(frame, "x")
     assert one_protocol(frame, "p-1").index.tolist() == [1]
     assert one_protocol(frame[1:]).index.tolist() == [1]

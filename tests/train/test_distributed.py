@@ -5,6 +5,7 @@ import os
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,6 +13,7 @@ import torch.multiprocessing as mp
 
 from labelhedge.train._training import Data, Training
 from labelhedge.train.single import Checkpoints, train
+from labelhedge.train.stacked import Fold
 from tests.train.images import RECIPE, TRIAL, make_folds, make_task
 
 LOSSES = ("aldr-kl", "tgce")
@@ -44,6 +46,9 @@ def work(rank, port, folder):
     recipe = dataclasses.replace(RECIPE, batch_size=7)
     with pytest.raises(ValueError, match="batch_size must be a multiple of the 2 processes, got 7"):
         train(make_task(), make_folds(make_task()), [TRIAL], "ce", recipe)
+    few = [Fold(np.arange(7), np.arange(7, 9), seed=0)]
+    with pytest.raises(ValueError, match="the 7 samples to train on fill no batch and cannot be shared by 2 processes"):
+        train(make_task(), few, [TRIAL], "ce", RECIPE)
 
 
 def test_two_processes_give_the_result_of_one(tmp_path):

@@ -1,8 +1,10 @@
 """Training of large networks: against a plain loop, and whatever interrupts it."""
 
 import dataclasses
+import os
 import pickle
 import resource
+import signal
 
 import numpy as np
 import pytest
@@ -280,6 +282,19 @@ def test_images_from_a_disk_give_the_same(monkeypatch):
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
     monkeypatch.setattr(_pixels, "_SHARE", 0)
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
+
+
+class Deadly(OneByOne):
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_reader_that_is_killed_is_one_sentence():
+    source = _pixels.Streamed(Deadly(TASK.images), None, torch.device("cpu"), workers=1)
+    with pytest.raises(ChildProcessError, match="a process that reads images was ended; the same command goes on"):
+        list(source.blocks(torch.arange(10), 4))
 
 
 def test_images_of_many_sizes_are_brought_to_one():

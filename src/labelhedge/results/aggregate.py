@@ -27,11 +27,12 @@ def one_protocol(rows: pd.DataFrame, protocol: str | None = None) -> pd.DataFram
         rows: Networks or traces.
         protocol: The protocol wanted; needed only where there are several.
     """
-    known = sorted(rows["protocol"].unique())
+    known = rows.groupby("protocol")["dataset"].unique()
+    listed = ", ".join(f"{name} ({', '.join(sorted(datasets))})" for name, datasets in known.items())
     if protocol is None and len(known) > 1:
-        raise ValueError(f"there are results of {len(known)} protocols, choose one with --protocol: {', '.join(known)}")
+        raise ValueError(f"there are results of {len(known)} protocols, choose one with --protocol: {listed}")
     if protocol is not None and protocol not in known:
-        raise ValueError(f"there are no results of protocol {protocol!r}, only of: {', '.join(known)}")
+        raise ValueError(f"there are no results of protocol {protocol!r}, only of: {listed}")
     return rows if protocol is None else rows[rows["protocol"] == protocol]
 
 

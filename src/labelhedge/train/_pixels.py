@@ -65,10 +65,15 @@ class Streamed:
             collate_fn=_stack,
             pin_memory=self.device.type == "cuda",
         )
-        for part in loader:
-            if isinstance(part, Exception):  # of a worker, whose traceback would hide what it says
-                raise part
-            yield part.to(self.device, non_blocking=True)
+        try:
+            for part in loader:
+                if isinstance(part, Exception):  # of a worker, whose traceback would hide what it says
+                    raise part
+                yield part.to(self.device, non_blocking=True)
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise ChildProcessError("a process that reads images was ended; the same command goes on") from None
 
 
 class _Fitted(Dataset[Any]):

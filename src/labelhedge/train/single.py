@@ -147,11 +147,7 @@ def train(
         for start in range(0, len(pairs), size):
             group = pairs[start : start + size]
             networks = [(folds[fold], trials[trial]) for trial, fold in group]
-            file = (
-                None
-                if checkpoints is None
-                else replace(checkpoints, path=checkpoints.path / f"{start:04d}-{len(group)}.pt")
-            )
+            file = checkpoints and replace(checkpoints, path=checkpoints.path / f"{start:04d}-{len(group)}.pt")
             training = Training(data, networks, loss, recipe, options or {}, pretrained, file, dtype)
             parts.append(training.run(advance, epoch_ended))
     except torch.OutOfMemoryError:
@@ -172,12 +168,15 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
                 f"{name} must lie in 0 … {task.num_classes - 1} for {task.num_classes} classes, "
                 f"got {labels.min()} … {labels.max()}"
             )
-    if recipe.batch_size % place()[1]:
-        raise ValueError(f"batch_size must be a multiple of the {place()[1]} processes, got {recipe.batch_size}")
-    if len(folds[0].train) < recipe.batch_size and len(folds[0].train) % place()[1]:
+    samples, processes = len(folds[0].train), place()[1]
+    if samples == 0:
+        raise ValueError("there are no samples to train on")
+    if recipe.batch_size % processes:
+        raise ValueError(f"batch_size must be a multiple of the {processes} processes, got {recipe.batch_size}")
+    if samples < recipe.batch_size and samples % processes:
         raise ValueError(
-            f"the {len(folds[0].train)} samples to train on fill no batch and cannot be shared by {place()[1]} "
-            "processes; lower --batch-size"
+            f"the {samples} samples to train on fill no batch and cannot be shared by {processes} processes; lower "
+            "--batch-size"
         )
 
 

@@ -43,6 +43,7 @@ KNOWN = "aldr-kl has no hyperparameter 'lam'; it has: lambda0, alpha, margin"
         (("--decay-after", "10,41"), 2, "--decay-after must be epochs in 1 … 40 with commas between, or every, got "),
         (("--validation", "0.9"), 2, "--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got"),
         (("--validation", "0.4"), 2, "--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got"),
+        (("--validation", "nan"), 2, "--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got"),
         (("--lr", "1e30"), 2, "the loss is nan after epoch 1; lower --lr"),
         (("--image-size", "9"), 2, "image_size must be at most the 8 pixels of the images, got 9; --resize makes "),
         (("--device", "tpu"), 2, "device must be cpu or cuda, got 'tpu'"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -141,13 +142,11 @@ def _changed(
 
 
 def _rates(text: str | None) -> tuple[float, ...]:
-    try:
+    with suppress(ValueError):
         rates = tuple(float(name) for name in _names(text))
-    except ValueError:
-        rates = (0.0,)
-    if not all(0 < rate < math.inf for rate in rates):
-        raise ValueError(f"--lr must be positive numbers with commas between, got {text!r}")
-    return rates
+        if all(0 < rate < math.inf for rate in rates):
+            return rates
+    raise ValueError(f"--lr must be positive numbers with commas between, got {text!r}")
 
 
 def _refuse_options_of_others(engine: str, options: Mapping[str, Mapping[str, object]]) -> None:

@@ -257,8 +257,10 @@ def _augmentation(text: str | None) -> Augmentation | None:
 
 
 def _splits(validation: float) -> int:
-    parts = 1 if validation == 0 else round(1 / validation) if 0 < validation <= 0.5 else 0
-    if not parts or (validation and abs(validation * parts - 1) > 0.02):  # 0.33 is a third
+    if validation == 0:
+        return 1
+    parts = round(1 / validation) if 0 < validation <= 0.5 else 0
+    if not abs(validation * parts - 1) <= 0.02:  # 0.33 is a third; a number that is none has no parts
         raise ValueError(f"--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got {validation}")
     return parts
 

@@ -19,16 +19,6 @@ from typing import Any
 
 LIMIT = 16 << 20  # bytes of a file
 EVERY = 500  # images
-ORIENTATION = 0x0112  # the entry of a photograph's Exif data, and what its values ask for
-TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
 
 
 def open_source(source: Path) -> Callable[[str], bytes]:
@@ -65,8 +55,9 @@ def decode(pillow: Any, data: bytes, size: tuple[int, int] | None) -> tuple[byte
             with pillow.open(io.BytesIO(data), formats=("PNG",)) as same:
                 same.verify()  # decoding looks neither at the checksums of a PNG file nor for its end
         if size is None:
-            turn = image.getexif().get(ORIENTATION)
-            image = image if turn not in TURNS else image.transpose(pillow.Transpose[TURNS[turn]])
+            import PIL.ImageOps
+
+            PIL.ImageOps.exif_transpose(image, in_place=True)
         return in_colour(pillow, image).tobytes(), image.size
 
 

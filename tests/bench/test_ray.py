@@ -13,7 +13,7 @@ from labelhedge.bench.jobs import jobs
 from labelhedge.bench.protocol import Protocol, setting
 from labelhedge.bench.run import Machine
 from labelhedge.results import ResultsStore
-from tests.cli.commands import Forker, assert_same_bits, last_line, places, result_files, wait_until
+from tests.cli.commands import Forker, assert_same_bits, finished_files, last_line, places, result_files, wait_until
 
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -173,7 +173,7 @@ def test_a_killed_driver_takes_its_tasks_along_and_the_same_command_goes_on(star
     os.kill(command.pid, signal.SIGKILL)
     command.finish()
     wait_until(lambda: not workers(tmp_path))
-    before, done = result_files(tmp_path), len(places(tmp_path))
+    before, done = finished_files(tmp_path), len(places(tmp_path))
     assert 0 < done < 4
     answer = start(*line).finish()
     assert (answer.returncode, answer.stdout) == (0, ""), answer.stderr
@@ -181,7 +181,7 @@ def test_a_killed_driver_takes_its_tasks_along_and_the_same_command_goes_on(star
         f"{done} of them are there already",
         "Ray cluster, 2 jobs at once with 1 CPU each",
     ]
-    assert before.items() < result_files(tmp_path).items()
+    assert before.items() < finished_files(tmp_path).items()
     assert_same_bits(tmp_path, whole)
 
 

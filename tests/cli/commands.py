@@ -147,6 +147,13 @@ def result_files(out):
     return {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
 
 
+def finished_files(out):
+    """Those of finished jobs: a trace without its table is of a job that was killed between the two."""
+    tables = list((out / "networks").rglob("*.parquet"))
+    traces = [out / "traces" / table.relative_to(out / "networks") for table in tables]
+    return {path: path.stat().st_mtime_ns for path in (*tables, *traces)}
+
+
 def places(out):
     return {str(path.parent.relative_to(out / "networks")) for path in (out / "networks").rglob("*.parquet")}
 

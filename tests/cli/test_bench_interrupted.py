@@ -17,6 +17,7 @@ from tests.cli.commands import (
     LONG,
     QUICK,
     assert_same_bits,
+    finished_files,
     last_line,
     places,
     result_files,
@@ -42,14 +43,14 @@ def test_killed_at_any_moment_the_same_command_goes_on_to_the_same_bits(forker, 
     line = (*QUICK, "--workers", "1", "--out", out)
     moments = random.Random(0)
     for kill in range(6):
-        before, begun = result_files(out), forker.trained(out)
+        before, begun = finished_files(out), forker.trained(out)
         done = places(out)
         command = forker.start(*line)
         if kill % 2:  # once it trains; otherwise wherever it is
             wait_until(lambda: len(forker.trained(out)) > len(begun) or not command.processes())  # noqa: B023 (called at once)
         time.sleep(moments.uniform(0, 0.4))
         command.kill_all()
-        assert before.items() <= result_files(out).items()
+        assert before.items() <= finished_files(out).items()
         assert done.isdisjoint(forker.trained(out)[len(begun) :])
     last = forker.start(*line).finish()
     assert last.returncode == 0, last.stderr

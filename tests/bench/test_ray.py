@@ -25,7 +25,8 @@ ONE = ("--engine", "ray", "--dataset", "vowel", "--loss", "ce", "--noise", "clea
 @pytest.fixture(scope="module")
 def nodes():
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}  # is a lost node seen to be lost
-    head = {**NODE, "include_dashboard": False, "_system_config": soon}
+    level = {"worker_niceness": 0}  # with the tests that run beside these
+    head = {**NODE, "include_dashboard": False, "_system_config": {**soon, **level}}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         cluster.add_node(**NODE)

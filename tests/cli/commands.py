@@ -50,7 +50,7 @@ for line in sys.stdin:
         print(os.waitstatus_to_exitcode(os.waitpid(told, 0)[1]), flush=True)
     elif not os.fork():
         os.setsid()
-        signal.alarm(60)
+        signal.alarm(240)
         print(os.getpid(), flush=True)
         redirect(0, os.devnull, os.O_RDONLY)
         redirect(1, told.pop(0), os.O_WRONLY)
@@ -137,7 +137,7 @@ class Command:
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

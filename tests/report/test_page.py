@@ -1,6 +1,7 @@
 """The page in a real browser."""
 
 import io
+import re
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
@@ -279,6 +280,13 @@ def test_small_results(visit, tmp_path, options):
     assert page.locator("#lambda").inner_text() == "No loss in this setting has a λ per sample."
     assert page.locator("#ranks").count() == (len(options["losses"]) > 1)
     assert page.locator("select[name=k] option").count() == (3 if options["datasets"] == ("tiny",) else 5)
+
+
+def test_a_single_network_has_no_standard_deviation(visit, tmp_path):
+    page = visit(page_of(tmp_path, datasets=("vowel",), noises=PAPER[1:2], losses=("ce",), folds=1)[0])
+    cells = page.locator("#accuracy td, #hyperparameters td").all_inner_texts()
+    assert len(cells) == 6 + 4
+    assert sum(bool(re.fullmatch(r"\d+\.\d\d", cell)) for cell in cells) == 5 + 3
 
 
 def test_labels_without_a_rate_are_not_drawn_against_it(visit, tmp_path):

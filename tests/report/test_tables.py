@@ -84,6 +84,7 @@ def test_accuracy_tables_have_one_section_per_noise(report):
 
 def test_empty_entries():
     assert entry(math.nan, math.nan) == ""
+    assert entry(2.345678, math.nan) == "2.35"
     assert entry(2.345678, 0.5) == "2.35(0.50)"
 
 

@@ -54,7 +54,7 @@
 
   const number = (mean, std, best) => {
     if (mean === null || mean === undefined) return { value: null };
-    return { value: mean, text: mean.toFixed(2), std: std.toFixed(2), best: mean.toFixed(2) === best };
+    return { value: mean, text: mean.toFixed(2), std: std?.toFixed(2), best: mean.toFixed(2) === best };
   };
   const bestOf = (values, pick) => {
     const present = values.filter((value) => value !== null && value !== undefined);

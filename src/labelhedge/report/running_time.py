@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from labelhedge._optional import optional
 from labelhedge.report.content import Content
 from labelhedge.report.paper import LEADERBOARD, RUNNING_TIME
-from labelhedge.report.tables import Table, latex, latex_float, markdown, write_table
+from labelhedge.report.tables import Table, entry, latex, latex_float, markdown, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,7 @@ def _entries(mean: pd.Series[float], std: pd.Series[float]) -> list[str]:
     """``mean(std)`` with three digits of the least mean, and as many decimals everywhere."""
     least = mean[mean > 0].min()
     decimals = 2 if math.isnan(least) else max(0, 2 - math.floor(math.log10(least)))
-    pairs = zip(mean, std, strict=True)
-    return ["" if math.isnan(m) else f"{m:.{decimals}f}({s:.{decimals}f})" for m, s in pairs]
+    return [entry(*pair, decimals) for pair in zip(mean, std, strict=True)]
 
 
 def _papers() -> pd.DataFrame:

@@ -65,8 +65,8 @@ def _cells(tag: str, texts: Iterable[str]) -> str:
 
 def _entries(table: Table, number: int) -> Iterator[str]:
     for text, best in zip(table.entries[number], table.best[number], strict=True):
-        mean, _, std = text.rstrip(")").partition("(")
-        yield f"{f'<b>{mean}</b>' if best else mean} <small>({std})</small>" if text else ""
+        mean, bracket, std = text.partition("(")
+        yield (f"<b>{mean}</b>" if best and mean else mean) + (f" <small>({std}</small>" if bracket else "")
 
 
 def _titled(lines: Sequence[tuple[Table, ...]]) -> str:

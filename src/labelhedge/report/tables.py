@@ -57,9 +57,11 @@ class Table:
     group: str = ""
 
 
-def entry(mean: float, std: float) -> str:
-    """``mean(std)`` with two decimals; nothing where there is no number."""
-    return "" if math.isnan(mean) else f"{mean:.2f}({std:.2f})"
+def entry(mean: float, std: float, decimals: int = 2) -> str:
+    """``mean(std)``, ``mean`` of a single number, nothing where there is none."""
+    if math.isnan(mean):
+        return ""
+    return f"{mean:.{decimals}f}" + ("" if math.isnan(std) else f"({std:.{decimals}f})")
 
 
 def _table(title: str, mean: pd.DataFrame, std: pd.DataFrame, *, best: Literal["min", "max"]) -> Table:

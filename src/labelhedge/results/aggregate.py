@@ -69,8 +69,8 @@ def accuracies(chosen: pd.DataFrame) -> pd.DataFrame:
         chosen: Rows of :func:`choose`, of one protocol.
 
     Returns:
-        One row per data set, noise, rate, loss and k, with ``mean``, ``std`` (that of the population: ddof = 0) and
-        the number of ``networks``. There is no row where a test accuracy is empty.
+        One row per data set, noise, rate, loss and k, with ``mean``, ``std`` (that of the population: ddof = 0;
+        empty for a single network) and the number of ``networks``. There is no row where a test accuracy is empty.
     """
     long = one_protocol(chosen).melt([*SETTING, "loss"], list(TEST), "k", "accuracy")
     long["k"] = long["k"].str.removeprefix("test_top").astype(int)
@@ -109,7 +109,7 @@ def _mean_and_std(rows: pd.DataFrame, keys: list[str], value: str) -> pd.DataFra
     """One row per group that has no empty value."""
     groups = rows.groupby(keys, sort=True)[value]
     table = groups.agg(mean="mean", networks="size", present="count")
-    table.insert(1, "std", groups.std(ddof=0))
+    table.insert(1, "std", groups.std(ddof=0).where(table["networks"] > 1))
     complete: pd.DataFrame = table[table["present"] == table["networks"]]
     return complete.drop(columns="present").reset_index()
 

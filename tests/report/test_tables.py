@@ -9,6 +9,8 @@ import pytest
 
 import labelhedge as lh
 from labelhedge.report import write
+from labelhedge.report.content import gather
+from labelhedge.report.hyperparameters import hyperparameters
 from labelhedge.report.paper import LEADERBOARD
 from labelhedge.report.tables import accuracy, entry, latex, latex_text, markdown
 from labelhedge.results import load
@@ -80,6 +82,13 @@ def test_accuracy_tables_have_one_section_per_noise(report):
         row = rows[rows["loss"] == loss].iloc[0]
         assert printed[1] == f"{100 * row['mean']:.2f}({100 * row['std']:.2f})"
         assert best[1] == (round(100 * row["mean"], 2) == round(100 * rows["mean"].max(), 2))
+
+
+def test_single_networks_have_no_standard_deviation(tmp_path):
+    results(tmp_path, datasets=("vowel",), losses=("ce",), folds=1)
+    content = gather(tmp_path)
+    assert accuracy(content, "vowel", "clean", 0.0).title == "Test accuracy on vowel, clean labels, in percent"
+    assert hyperparameters(content, "vowel")[0][0].title == "Validation top-1 on vowel, in percent"
 
 
 def test_empty_entries():

@@ -11,7 +11,7 @@ from labelhedge._optional import optional
 from labelhedge.report.content import Content
 from labelhedge.report.names import choice, choice_order, noise_label, noise_order
 from labelhedge.report.paper import HYPERPARAMETERS
-from labelhedge.report.tables import Table, entry, latex, latex_float, markdown, write_table
+from labelhedge.report.tables import Table, entry, in_percent, latex, latex_float, markdown, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ def hyperparameters(content: Content, dataset: str) -> list[tuple[Table, ...]]:
         Tables that stand side by side have the same title and rows. There are none where no loss had a choice.
     """
     rows = content.tuning[content.tuning["dataset"] == dataset]
-    found = _side_by_side(f"Validation top-1 on {dataset}, in percent (standard deviation)", rows, content.losses)
+    found = _side_by_side(f"Validation top-1 on {dataset}, {in_percent(rows)}", rows, content.losses)
     if found and dataset == "cifar-100":
         papers = _papers([loss for loss in content.losses if loss in set(rows["loss"])])
         found += _side_by_side("The paper's validation top-1 on cifar-100", papers, content.losses)

@@ -64,6 +64,11 @@ def entry(mean: float, std: float, decimals: int = 2) -> str:
     return f"{mean:.{decimals}f}" + ("" if math.isnan(std) else f"({std:.{decimals}f})")
 
 
+def in_percent(rows: pd.DataFrame) -> str:
+    """What a table of these rows' ``mean`` and ``std`` has in it; single networks have no standard deviation."""
+    return "in percent" + " (standard deviation)" * bool(rows["std"].notna().any())
+
+
 def _table(title: str, mean: pd.DataFrame, std: pd.DataFrame, *, best: Literal["min", "max"]) -> Table:
     printed = mean.round(2)  # two losses that print the same best number are both marked
     entries = tuple(tuple(map(entry, *rows)) for rows in zip(mean.to_numpy(), std.to_numpy(), strict=True))
@@ -95,7 +100,7 @@ def accuracy(content: Content, dataset: str, noise: str, rate: float) -> Table |
         return None
     losses = [loss for loss in content.losses if loss in set(rows["loss"])]
     mean, std = (100 * rows.pivot(index="loss", columns="k", values=value).loc[losses] for value in ("mean", "std"))
-    title = f"Test accuracy on {dataset}, {noisy_labels(noise, rate)}, in percent (standard deviation)"
+    title = f"Test accuracy on {dataset}, {noisy_labels(noise, rate)}, {in_percent(rows)}"
     return _table(title, mean, std, best="max")
 
 

@@ -289,6 +289,12 @@ def test_a_single_network_has_no_standard_deviation(visit, tmp_path):
     assert sum(bool(re.fullmatch(r"\d+\.\d\d", cell)) for cell in cells) == 5 + 3
 
 
+def test_a_single_grey_line_has_its_name(visit, tmp_path):
+    losses = lh.losses.PAPER[:7]
+    page = visit(page_of(tmp_path, datasets=("vowel",), noises=PAPER[:2], losses=losses, folds=1)[0])
+    assert {trace["name"] for trace in traces(page, "convergence")} == set(losses)
+
+
 def test_labels_without_a_rate_are_not_drawn_against_it(visit, tmp_path):
     human = SimpleNamespace(kind="worse", rate=0.0, id="worse")
     results(tmp_path, datasets=("cifar-10",), noises=(PAPER[0], human), losses=("ce", "gce"))

@@ -15,6 +15,7 @@ from labelhedge.cli.report import report as command
 from labelhedge.report import write
 from labelhedge.report.content import gather
 from labelhedge.report.critical_difference import MARGIN, WIDTH, diagram
+from labelhedge.report.figures import convergence
 from labelhedge.report.names import highlighted, noise_id, noise_label, noise_order
 from labelhedge.report.page import embedded_json, page
 from labelhedge.report.text import duration, leaderboard_text, left_out, significance_text
@@ -103,6 +104,12 @@ def test_seconds_per_epoch(report):
     networks = choose(report.content.networks).query("dataset == 'letter' and loss == 'gce'")
     assert len(networks) == 7 * 5
     assert report.content.seconds.loc["gce", "letter"] == pytest.approx((networks["seconds"] / 20).mean())
+
+
+@pytest.mark.parametrize(("count", "last"), [(6, "tgce"), (7, "ww"), (8, "the others")])
+def test_a_single_grey_line_has_its_name(tmp_path, count, last):
+    content = gather(results(tmp_path, datasets=("letter",), noises=PAPER[:2], losses=lh.losses.PAPER[:count], folds=1))
+    assert convergence(content).legends[0].get_texts()[-1].get_text() == last
 
 
 def test_one_data_set_with_one_noise_and_no_lambda(tmp_path):

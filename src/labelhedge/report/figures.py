@@ -190,8 +190,8 @@ def _legend(panel: Any) -> Iterator[tuple[Any, str]]:
 def _with_legend(figure: Any, panels: Any, names: tuple[str, ...]) -> Any:
     found = {label: handle for panel in panels.flat for handle, label in _legend(panel)}
     shown = [name for name in names if name in found]
-    grey = [handle for label, handle in found.items() if label not in shown]
-    handles = [found[name] for name in shown] + grey[:1]
-    labels = shown + ["the others"][: len(grey)]
+    grey = [label for label in found if label not in shown]
+    handles = [found[name] for name in shown + grey[:1]]
+    labels = shown + (grey if len(grey) < 2 else ["the others"])
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 7), frameon=False, fontsize=9)
     return figure

@@ -153,17 +153,17 @@
   // One line per loss: those that stand out in colour and in the legend, the others thin, grey and one legend entry.
   function lossLines(losses, points) {
     const drawn = losses.map((loss) => [loss, points(loss)]).filter(([, line]) => line);
-    const firstGrey = drawn.find(([loss]) => !data.highlighted.includes(loss));
+    const others = drawn.map(([loss]) => loss).filter((loss) => !data.highlighted.includes(loss));
     const traces = drawn.map(([loss, line]) => {
       const place = data.highlighted.indexOf(loss);
       const grey = place < 0;
       return {
         type: "scatter", mode: "lines", ...line,
-        name: grey ? "the others" : loss,
+        name: grey && others.length > 1 ? "the others" : loss,
         meta: loss,
         legendgroup: grey ? "others" : loss,
         legendrank: grey ? 2000 : 1000 + place,
-        showlegend: !line.xaxis && (!grey || loss === firstGrey[0]),
+        showlegend: !line.xaxis && (!grey || loss === others[0]),
         line: { color: grey ? colour("--others") : lineColours()[place], width: grey ? 1 : 2.25 },
         marker: { size: grey ? 3 : 6 },
         hovertemplate: `${loss}: %{y:.4~g} at %{x}<extra></extra>`,

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from labelhedge.train._distributed import joined
 from labelhedge.train._training import Data, Training
 from labelhedge.train.single import Checkpoints, train
 from labelhedge.train.stacked import Fold
@@ -19,30 +19,33 @@ from tests.train.images import RECIPE, TRIAL, make_folds, make_task
 LOSSES = ("aldr-kl", "tgce")
 
 
-def trained(loss):
+def trained(loss, device):
     task = make_task()
     recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
-    data = Data(task, recipe, torch.device("cpu"))
+    data = Data(task, recipe, torch.device(device))
     training = Training(data, [(make_folds(task)[0], TRIAL)], loss, recipe, {}, None, None, torch.float64)
     arrays = training.run(lambda count: None, lambda *told: None)
     network = training.networks[0]
     tensors = {**network.tensors(), **{f"best.{name}": tensor for name, tensor in network.best.items()}}
     tensors |= {name: torch.from_numpy(array) for name, array in arrays.items() if name != "seconds"}
-    return {name: tensor for name, tensor in tensors.items() if name != "loss_sum"}
+    return {name: tensor.cpu() for name, tensor in tensors.items() if name != "loss_sum"}
 
 
-def work(rank, port, folder):
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+def work(rank, port, folder, device):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    torch.save({loss: trained(loss) for loss in LOSSES}, f"{folder}/{rank}.pt")
+    os.environ |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    with joined("cpu"):
+        check(rank, folder, device)
+
+
+def check(rank, folder, device):
+    torch.save({loss: trained(loss, device) for loss in LOSSES}, f"{folder}/{rank}.pt")
     own = Checkpoints(Path(folder) / f"seen by {rank}")
     arguments = (make_task(), make_folds(make_task()), [TRIAL], "ce", RECIPE)
     train(*arguments, checkpoints=own)
     with pytest.raises(ValueError, match="the processes find different checkpoints; --out must be a folder that all"):
         train(*arguments, checkpoints=own)
-    if rank == 0:
-        return
     recipe = dataclasses.replace(RECIPE, batch_size=7)
     with pytest.raises(ValueError, match="batch_size must be a multiple of the 2 processes, got 7"):
         train(make_task(), make_folds(make_task()), [TRIAL], "ce", recipe)
@@ -51,14 +54,16 @@ def work(rank, port, folder):
         train(make_task(), few, [TRIAL], "ce", RECIPE)
 
 
-def test_two_processes_give_the_result_of_one(tmp_path):
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # by torch itself
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_two_processes_give_the_result_of_one(tmp_path, device):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    mp.spawn(work, (port, str(tmp_path)), nprocs=2)
+    mp.spawn(work, (port, str(tmp_path), device), nprocs=2)
     ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     for loss in LOSSES:
-        expected = trained(loss)
+        expected = trained(loss, device)
         assert ("loss.lam" if loss == "aldr-kl" else "loss.keep") in expected
         for name, tensor in expected.items():
             for found in ranks:

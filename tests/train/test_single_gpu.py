@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 import labelhedge as lh
 from labelhedge.train import _checkpoint, _pixels
@@ -26,6 +27,15 @@ def trained(folds=1, **options):
 
 def test_the_same_training_gives_the_same_bits():
     assert same(trained(), trained())
+
+
+def test_a_process_that_is_alone_under_torchrun_trains_as_without():
+    expected = trained()
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert same(trained(), expected)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_several_networks_at_once_are_what_each_is_alone():
@@ -75,6 +85,7 @@ def test_too_little_memory_says_what_to_lower():
     with pytest.raises(MemoryError, match=r"too little memory .* lower --batch-size or --image-size"):
         trained(recipe=dataclasses.replace(WIDE, width=512, batch_size=256))
     del held
+    torch.cuda.empty_cache()  # for other processes
 
 
 def test_a_step_takes_no_longer_with_many_samples():

@@ -22,7 +22,7 @@ class PerSampleLoss(Loss):
 
     buffer: ClassVar[str]
     _touched: Tensor | None
-    """Which values this process has written since the last ``sync()``; there only with ``torch.distributed``."""
+    """Which values this process has written since the last ``sync()``; there only if there are other processes."""
 
     def initial(self) -> Number | bool:
         """The value of a sample that has not been visited yet."""
@@ -82,10 +82,10 @@ class PerSampleLoss(Loss):
         """Write the values of the samples at ``index``; a sample that occurs twice gets the mean."""
         state = getattr(self, self.buffer)
         index, new = index.to(state.device, torch.long).flatten(), new.flatten().to(state.dtype)
-        if dist.is_available() and dist.is_initialized():
+        if _has_company():
             if self._touched is None:
                 self._touched = torch.zeros_like(state, dtype=torch.bool)
-            self._touched[index] = True
+            self._touched.index_fill_(0, index, True)
         if valid is not None:
             new = torch.where(valid.flatten(), new, state[index])
         if state.dtype == torch.bool:
@@ -109,10 +109,10 @@ class PerSampleLoss(Loss):
         """Merge the values that each rank of ``torch.distributed`` has written since the last call.
 
         Collective: every rank calls it, for instance at the end of an epoch and before a checkpoint. A sample that
-        several ranks have visited gets the mean. Does nothing without a process group.
+        several ranks have visited gets the mean. Does nothing in a process that is alone.
         """
         state: Tensor | None = getattr(self, self.buffer)
-        if state is None or not (dist.is_available() and dist.is_initialized()):
+        if state is None or not _has_company():
             return
         touched = torch.zeros_like(state, dtype=torch.bool) if self._touched is None else self._touched
         count = touched.to(state.dtype if state.is_floating_point() else torch.float32)
@@ -123,4 +123,9 @@ class PerSampleLoss(Loss):
         if state.dtype == torch.bool:
             merged = merged.round()
         state.copy_(torch.where(count > 0, merged.to(state.dtype), state))
-        self._touched = None
+        if self._touched is not None:
+            self._touched.zero_()  # in its place, which a CUDA graph may know
+
+
+def _has_company() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+_LETTING_GO = 0.2
+"""Seconds in which gloo's threads drop the last tensors; they abort a process that ends before (pytorch/pytorch#190489)."""
 
 
 def place() -> tuple[int, int]:
@@ -38,6 +42,8 @@ def joined(device: str) -> Iterator[str]:
         yield device
     finally:
         dist.destroy_process_group()
+        if not gpu:
+            time.sleep(_LETTING_GO)
 
 
 def summed(values: Tensor) -> Tensor:

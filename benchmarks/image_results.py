@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--tuning-epochs", type=int, default=8)
     parser.add_argument("--folds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--device")
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -94,7 +95,7 @@ def main() -> None:
     noises = [setting(name) for name in (args.noise or NOISES[args.dataset]).split(",")]
     store = ResultsStore(args.out)
     machine = bench_run.Machine(chosen_device(args.device), at_once=6)
-    for job in jobs(protocol, [args.dataset], args.losses.split(","), noises, [0]):
+    for job in jobs(protocol, [args.dataset], args.losses.split(","), noises, args.seeds):
         if missing(job, store) is None:
             continue
         if time.monotonic() - start > args.seconds:
@@ -102,8 +103,8 @@ def main() -> None:
             break
         began = time.monotonic()
         work_off([job], store, machine, 1, lambda count: None)
-        print(f"{job.loss}: {job.network_epochs} network-epochs, {time.monotonic() - began:.0f} s", flush=True)
-    columns = ["lr", "params", "fold", "best_epoch", "val_top1", "test_top1", "test_top5", "seconds"]
+        print(f"{job.loss}, seed {job.seed}: {job.network_epochs} network-epochs, {time.monotonic() - began:.0f} s", flush=True)
+    columns = ["seed", "lr", "params", "fold", "best_epoch", "val_top1", "test_top1", "test_top5", "seconds"]
     print(load(args.out)[["noise", "rate", "loss", *columns]].to_string())
 
 

@@ -103,7 +103,8 @@ def main() -> None:
             break
         began = time.monotonic()
         work_off([job], store, machine, 1, lambda count: None)
-        print(f"{job.loss}, seed {job.seed}: {job.network_epochs} network-epochs, {time.monotonic() - began:.0f} s", flush=True)
+        seconds = time.monotonic() - began
+        print(f"{job.loss}, seed {job.seed}: {job.network_epochs} network-epochs, {seconds:.0f} s", flush=True)
     columns = ["seed", "lr", "params", "fold", "best_epoch", "val_top1", "test_top1", "test_top5", "seconds"]
     print(load(args.out)[["noise", "rate", "loss", *columns]].to_string())
 

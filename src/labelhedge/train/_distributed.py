@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 _LETTING_GO = 0.2
-"""Seconds in which gloo's threads drop the last tensors; they abort a process that ends before (pytorch/pytorch#190489)."""
+"""Seconds for gloo's threads to drop the last tensors: they abort a process that ends before (pytorch issue 190489)."""
 
 
 def place() -> tuple[int, int]:

@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--tuning-epochs", type=int, default=8)
     parser.add_argument("--folds", type=int, default=2)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--device")
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -95,7 +95,7 @@ def main() -> None:
     noises = [setting(name) for name in (args.noise or NOISES[args.dataset]).split(",")]
     store = ResultsStore(args.out)
     machine = bench_run.Machine(chosen_device(args.device), at_once=6)
-    for job in jobs(protocol, [args.dataset], args.losses.split(","), noises, args.seeds):
+    for job in jobs(protocol, [args.dataset], args.losses.split(","), noises, [args.seed]):
         if missing(job, store) is None:
             continue
         if time.monotonic() - start > args.seconds:

@@ -14,6 +14,7 @@ import argparse
 import os
 
 import torch
+import torch._dynamo  # before there is a process group: pytorch issue 190489
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn

@@ -158,6 +158,12 @@ def _rank(rank, port, folder):
     merged = criterion.lam.clone()
     criterion.sync()  # nothing new: nothing changes
     assert torch.equal(criterion.lam, merged)
+    if rank == 0:  # alone now with a sample that both have seen before
+        visit(criterion, LOGITS[:1], TARGET[:1], torch.tensor([7]))
+    dist.broadcast(expected := criterion.lam.clone(), src=0)
+    criterion.sync()
+    assert torch.equal(criterion.lam, expected)
+    assert not torch.equal(criterion.lam, merged)
     torch.save((merged, mask.keep), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 

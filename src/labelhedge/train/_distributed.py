@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-
-_LETTING_GO = 0.2
-"""Seconds for gloo's threads to drop the last tensors: they abort a process that ends before (pytorch issue 190489)."""
 
 
 def place() -> tuple[int, int]:
@@ -33,6 +30,9 @@ def joined(device: str) -> Iterator[str]:
     if gpu:
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
+    # or else DistributedDataParallel imports it when there is a group, which it then keeps, with gloo's threads: those
+    # may abort a process that ends (pytorch issue 190489)
+    importlib.import_module("torch._dynamo")
     store, rank, processes = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     # or else processes that torchrun starts anew find the addresses of those before, unless it makes a new store too
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -42,8 +42,6 @@ def joined(device: str) -> Iterator[str]:
         yield device
     finally:
         dist.destroy_process_group()
-        if not gpu:
-            time.sleep(_LETTING_GO)
 
 
 def summed(values: Tensor) -> Tensor:

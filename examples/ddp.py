@@ -25,22 +25,20 @@ from torch.utils.data.distributed import DistributedSampler
 import labelhedge as lh
 
 
-def train(criterion: nn.Module, data: TensorDataset, epochs: int, seed: int) -> nn.Module:
+def train(criterion: lh.losses.Loss, data: TensorDataset, epochs: int, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     network = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
     sampler = DistributedSampler(data, seed=seed)
-    adaptive = isinstance(criterion, lh.losses.PerSampleLoss)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for rows, labels, index in DataLoader(data, batch_size=32, sampler=sampler):
             optimizer.zero_grad()
             logits = network(rows)
-            loss = criterion(logits, labels, index) if adaptive else criterion(logits, labels)
+            loss = criterion(logits, labels, index)
             loss.backward()
             optimizer.step()
-        if adaptive:
-            criterion.sync()
+        criterion.sync()
     return network.module
 
 
@@ -53,7 +51,7 @@ def work(rank: int, args: argparse.Namespace) -> None:
     rows, labels = torch.from_numpy(digits.train.inputs), torch.from_numpy(noise.labels)
     test_rows, test_labels = torch.from_numpy(digits.test.inputs), torch.from_numpy(digits.test.labels)
     adaptive = lh.ALDRKLLoss(num_samples=len(rows))
-    for name, criterion in {"cross entropy": nn.CrossEntropyLoss(), "ALDR-KL": adaptive}.items():
+    for name, criterion in {"cross entropy": lh.CELoss(), "ALDR-KL": adaptive}.items():
         network = train(criterion, TensorDataset(rows, labels, torch.arange(len(rows))), args.epochs, args.seed)
         accuracy = (network(test_rows).argmax(-1) == test_labels).double().mean()
         if rank == 0:

@@ -5,31 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from labelhedge import data, functional, losses, noise, results
-from labelhedge.losses import (
-    AGCELoss,
-    ALDRKLLoss,
-    AULLoss,
-    CELoss,
-    CSLoss,
-    GCELoss,
-    JSLoss,
-    LDRkKLLoss,
-    LDRKLLoss,
-    LDRLoss,
-    LDRQuadraticLoss,
-    MAELoss,
-    MSELoss,
-    NCEAGCELoss,
-    NCEAULLoss,
-    NCELoss,
-    NCERCELoss,
-    RCELoss,
-    RLLLoss,
-    SCELoss,
-    TGCELoss,
-    TopKSVMLoss,
-    WWLoss,
-)
+from labelhedge.losses import classes as _classes
+from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
 try:
     __version__ = version("labelhedge")
@@ -48,34 +25,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
 
 
-__all__ = [
-    "AGCELoss",
-    "ALDRKLLoss",
-    "AULLoss",
-    "CELoss",
-    "CSLoss",
-    "GCELoss",
-    "JSLoss",
-    "LDRkKLLoss",
-    "LDRKLLoss",
-    "LDRLoss",
-    "LDRQuadraticLoss",
-    "MAELoss",
-    "MSELoss",
-    "NCEAGCELoss",
-    "NCEAULLoss",
-    "NCELoss",
-    "NCERCELoss",
-    "RCELoss",
-    "RLLLoss",
-    "SCELoss",
-    "TGCELoss",
-    "TopKSVMLoss",
-    "WWLoss",
-    "audit",
-    "data",
-    "functional",
-    "losses",
-    "noise",
-    "results",
-]
+__all__ = ["audit", "data", "functional", "losses", "noise", "results"]
+__all__ += _classes.__all__

@@ -1,5 +1,6 @@
 """Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."""
 
+# written by docs/generate.py
 from labelhedge.losses.aldr import aldr_kl, aldr_lambda
 from labelhedge.losses.bounded import agce, aul, js, rll
 from labelhedge.losses.ldr import ldr_kl

@@ -210,7 +210,7 @@ def test_refusals(device, monkeypatch):
     refused("requires a gradient", temperature=torch.nn.Parameter(torch.tensor(1.0, device=device)))
     with pytest.raises(TypeError, match=r"lambda0 must be .* or a tensor, got \[1.0\]"):
         lh.functional.aldr_kl(logits, target, lambda0=[1.0], backend="triton")
-    monkeypatch.setattr("labelhedge.losses._apply._REMEMBERED", {})
+    monkeypatch.setattr("labelhedge.losses._batch._REMEMBERED", {})
     with monkeypatch.context() as rocm:
         rocm.setattr(torch.version, "hip", "6.4")
         refused("for NVIDIA's devices")
@@ -242,7 +242,7 @@ def test_a_second_call_is_not_examined_again(name, device, monkeypatch):
     examined = []
     init = launch.Prepared.__init__
     monkeypatch.setattr(launch.Prepared, "__init__", lambda *args: (examined.append(1), init(*args))[1])
-    monkeypatch.setattr("labelhedge.losses._fused._PREPARED", {})
+    monkeypatch.setattr("labelhedge.losses._kernels._PREPARED", {})
     fused, plain = both(name)
     for seed in range(3):
         logits, target = batch(6, 11, torch.float32, device, seed=seed)

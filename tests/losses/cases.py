@@ -1,6 +1,7 @@
 """The registry as test cases: every loss with its defaults, with the paper's grid, and with a few more settings."""
 
 import math
+import re
 
 import torch
 from torch import Tensor
@@ -20,6 +21,12 @@ MORE = {
     "cs": [{"margin": 0.0}],
     "gce": [{"q": 0.0}, {"q": 1.0}],
     "js": [{"pi1": 0.999}],
+    "ldr": [
+        {"lam": 0.3, "margin": 0.1},
+        {"regularizer": "quadratic", "lam": 0.5},
+        {"constraint": "capped", "k": 2, "margin": 0.1},
+        {"regularizer": "quadratic", "constraint": "capped", "k": 3, "normalize": "l1"},
+    ],
     "ldr-k-kl": [{"k": 1}, {"k": 3, "lam": 0.1}, {"lam": 0.0}, {"lam": 20.0, "normalize": "l1"}],
     "ldr-kl": [{"lam": 0.0}, {"lam": math.inf}, {"lam": 200.0}, {"normalize": None}, {"normalize": "softplus"}],
     "ldr-quadratic": [{"k": 1}, {"k": 3, "lam": 0.1}, {"lam": 0.0}, {"lam": math.inf}, {"lam": 20.0}],
@@ -42,6 +49,11 @@ def random_batch(rows: int = 8, classes: int = 6, scale: float = 2.0, seed: int 
     target = torch.randint(classes, (rows,), generator=generator)
     target[::2] = logits[::2].argmax(-1)
     return logits, target
+
+
+def function(name):
+    """The loss as a function."""
+    return getattr(lh.functional, re.sub(r"\W", "_", name))
 
 
 def values(name: str, logits: Tensor, target: Tensor, **params: object) -> Tensor:

@@ -157,10 +157,19 @@ def linear_ldr(q: Vector, k: mpf | None) -> mpf:
     return min(tau + cap * mp.fsum(max(mpf(0), x - tau) for x in q) for tau in kinks)
 
 
+def ldr(
+    z: Vector, y: int, regularizer: str = "kl", constraint: str = "simplex", k: mpf = 1, lam: mpf = 1, margin: mpf = 0
+) -> mpf:
+    q, k = shifted(z, y, margin), None if constraint == "simplex" else k
+    if regularizer == "quadratic":
+        return quadratic_ldr(q, lam, k)
+    return smooth_max(q, lam) if k is None else kl_ldr(q, lam, k)
+
+
 def exact(value: Any) -> Any:
-    """The mpf of the same value, one by one in a sequence; None stays."""
-    if value is None:
-        return None
+    """The mpf of the same value, one by one in a sequence; None and names stay."""
+    if value is None or isinstance(value, str):
+        return value
     return [mpf(float(v)) for v in value] if np.ndim(value) else mpf(float(value))
 
 
@@ -218,6 +227,7 @@ _LOSSES: dict[str, Callable[..., mpf]] = {
     "nce+aul": lambda p, y, alpha=5.0, beta=5.0, a=6.0, q=1.5: alpha * nce(p, y) + beta * aul(p, y, a, q),
     "ldr-kl": lambda z, y, lam=1.0, margin=0.1: smooth_max(shifted(z, y, margin), lam),
     "aldr-kl": lambda z, y, lambda0=1.0, alpha=None, margin=0.1: aldr(z, y, lambda0, alpha, margin)[0],
+    "ldr": ldr,
     "ldr-k-kl": lambda z, y, lam=1.0, k=2, margin=0.1: kl_ldr(shifted(z, y, margin), lam, k),
     "topk-svm": lambda z, y, k=2, margin=1.0: mp.fsum(sorted(hinges(z, y, margin))[-int(k) :]) / k,
     "ldr-quadratic": lambda z, y, lam=1.0, k=None, margin=0.1: quadratic_ldr(shifted(z, y, margin), lam, k),

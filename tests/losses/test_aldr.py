@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import labelhedge as lh
-from labelhedge.losses import _one_visit as one_visit
-from labelhedge.losses import aldr, ldr
+from labelhedge.losses import _cpu as cpu
 from labelhedge.losses._adaptive import fixed_point_step, global_maximum
-from labelhedge.losses._apply import prepare
-from labelhedge.losses.ldr import smooth_maximum
+from labelhedge.losses._batch import prepare
+from labelhedge.losses.ldr import log_mean_exp
 from tests.losses.cases import random_batch
 from tests.losses.oracles import aldr_lambda as oracle_lambda
 
@@ -38,7 +37,7 @@ def clustered(classes, rows, seed=0):
 
 
 def objective(q, lam, lambda0, alpha):
-    return smooth_maximum(q, lam) - alpha / 2 * (lam - lambda0) ** 2
+    return log_mean_exp(q, lam) - alpha / 2 * (lam - lambda0) ** 2
 
 
 HARD = [
@@ -137,9 +136,9 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rows", [7, 300])
-def test_one_visit_is_the_plain_formula(options, dtype, rows, monkeypatch):
+def test_all_at_once_is_the_plain_formula(options, dtype, rows, monkeypatch):
     """Value and gradient, also when the rows are split into blocks."""
-    monkeypatch.setattr(one_visit, "BLOCK", 600)
+    monkeypatch.setattr(cpu, "BLOCK", 600)
     logits, target = random_batch(rows)
     lam = torch.linspace(0.6, 1.0, rows)
 
@@ -151,10 +150,10 @@ def test_one_visit_is_the_plain_formula(options, dtype, rows, monkeypatch):
     for function, arguments in ((F.ldr_kl, {"lam": lam}), (F.aldr_kl, {}), (F.aldr_kl, {"lam": lam})):
         with monkeypatch.context() as patch:
             fast = both(function, **arguments)
-            patch.setattr(one_visit, "serves", lambda *_, **__: False)
+            patch.setattr(cpu, "_is_ordinary", lambda batch: False)
             plain = both(function, **arguments)
         torch.testing.assert_close(fast, plain)
-    assert one_visit.serves(prepare(ldr.LDR_KL, logits, target, {}, {"lam": 1.0, "margin": 0.1}), 1.0, 1.0)
+    assert cpu.serves_lambda(prepare(lh.LDRKLLoss.spec, logits, target, lh.LDRKLLoss.spec.options), 1.0, 1.0)
 
 
 def test_memory_is_freed_with_the_graph():
@@ -220,6 +219,6 @@ def test_gradient_of_the_hyperparameters():
 def test_functions_of_the_inner_problem_agree():
     q, _ = random_batch(5, 9)
     x = q - q.amax(-1, keepdim=True)
-    lam = global_maximum(x, 1.0, None)
-    torch.testing.assert_close(fixed_point_step(x, lam, 1.0, None), lam)
-    assert aldr.ALDR_KL.state == "lam"
+    lam = global_maximum(x, 1.0, None, x.shape[-1])
+    torch.testing.assert_close(fixed_point_step(x, lam, 1.0, None, x.shape[-1]), lam)
+    assert [state.name for state in lh.ALDRKLLoss.spec.state] == ["lam"]

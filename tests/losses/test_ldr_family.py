@@ -84,7 +84,7 @@ def test_many_classes_stay_on_the_constraint():
     [
         ({"regularizer": "l2"}, "regularizer must be 'kl' or 'quadratic', got 'l2'"),
         ({"constraint": "ball"}, "constraint must be 'simplex' or 'capped', got 'ball'"),
-        ({"constraint": "capped", "lam": math.inf}, r"lam must be a number in \[0, inf\), got inf"),
+        ({"constraint": "capped", "lam": math.inf}, r"lam must be finite"),
         ({"constraint": "capped", "k": 7}, r"k must be an integer in \[1, 6\]"),
         ({"constraint": "capped", "k": 1.5}, r"k must be an integer in \[1, inf\), got 1.5"),
     ],

@@ -153,7 +153,7 @@ def _train(network: nn.Module, points: Tensor, labels: Tensor, loss: str, epochs
 
 def _train_adaptive(network: nn.Module, points: Tensor, labels: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     """ALDR-KL with Algorithm 1; λ after each epoch, and the KL(p, 1/K) before it that λ is computed from."""
-    options = {"lambda0": LAMBDA0, "alpha": ALPHA, "margin": MARGIN, "normalize": None}
+    options: dict[str, Any] = {"lambda0": LAMBDA0, "alpha": ALPHA, "margin": MARGIN, "normalize": None}
     criterion = ALDRKLLoss(num_samples=len(labels), **options)
     assert criterion.lam is not None
     optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from labelhedge._optional import optional
-from labelhedge.losses import PerSampleLoss
+from labelhedge.losses import Loss
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -16,7 +17,7 @@ else:
 
 
 class PerSampleCallback(Callback):
-    """Looks after a loss that keeps a value per training sample: Algorithm 1 of ALDR-KL, and TGCE.
+    """Looks after a loss that keeps state of the training samples, such as Algorithm 1 of ALDR-KL, and TGCE.
 
     It moves the loss to the module's device, merges the values of all processes after each epoch and before each
     checkpoint, logs them, and saves and restores them with Lightning's checkpoints. The loss may be an attribute of the
@@ -34,8 +35,8 @@ class PerSampleCallback(Callback):
         >>> callback = PerSampleCallback(criterion)  # for Trainer(callbacks=[callback])
     """
 
-    def __init__(self, criterion: PerSampleLoss) -> None:
-        if getattr(criterion, criterion.buffer) is None:
+    def __init__(self, criterion: Loss) -> None:
+        if criterion.num_samples is None:
             raise ValueError(f"criterion keeps nothing: create it with {type(criterion).__name__}(num_samples=N)")
         self.criterion = criterion
         self._in_module = False
@@ -45,7 +46,7 @@ class PerSampleCallback(Callback):
         names = [name for name, module in pl_module.named_modules() if module is self.criterion]
         self._in_module = bool(names)
         ignored = set(getattr(pl_module, "_ddp_params_and_buffers_to_ignore", ()))
-        ignored |= {f"{name}.{buffer}" for name in names for buffer, _ in self.criterion.named_buffers()}
+        ignored |= {f"{name}.{kept}" for name in names for kept in self.criterion.state_dict()}
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
             pl_module, sorted(ignored)
         )
@@ -69,12 +70,13 @@ class PerSampleCallback(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Merge the values of all processes, and log them."""
         self.criterion.sync()
-        name = self.criterion.buffer
-        state = getattr(self.criterion, name)
-        logs = {f"{name}_mean": state.float().mean()}
-        if state.is_floating_point():
-            ordered = state.sort().values
-            logs |= {f"{name}_p{percent}": ordered[percent * (len(state) - 1) // 100] for percent in (10, 90)}
+        logs: dict[str, Tensor] = {}
+        for kind in self.criterion.spec.state:
+            name, state = kind.name, getattr(self.criterion, kind.name).detach()
+            logs[f"{name}_mean"] = state.float().mean()
+            if state.is_floating_point() and state.dim() == 1:
+                ordered = state.sort().values
+                logs |= {f"{name}_p{percent}": ordered[percent * (len(state) - 1) // 100] for percent in (10, 90)}
         pl_module.log_dict(logs)
 
     def state_dict(self) -> dict[str, Any]:

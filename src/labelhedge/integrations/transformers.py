@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from labelhedge._optional import optional
-from labelhedge.losses import PerSampleLoss
+from labelhedge.losses import Loss
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -106,7 +106,7 @@ class PerSampleTrainer(Trainer):
     """
 
     def __init__(
-        self, model: Any = None, args: TrainingArguments | None = None, *, criterion: PerSampleLoss, **kwargs: Any
+        self, model: Any = None, args: TrainingArguments | None = None, *, criterion: Loss, **kwargs: Any
     ) -> None:
         self.criterion = criterion
         self._loss = loss_function(criterion)
@@ -148,7 +148,7 @@ class PerSampleTrainer(Trainer):
 class _KeepValues(TrainerCallback):
     """Merges and saves what a loss keeps per sample; called in every process."""
 
-    def __init__(self, criterion: PerSampleLoss) -> None:
+    def __init__(self, criterion: Loss) -> None:
         self.criterion = criterion
 
     def on_epoch_end(

@@ -143,7 +143,13 @@ def visit(
         else:
             subject = d_y * rate * LN2 - tl.log(total)
         more = (sum_d * rate * LN2 - count * tl.log(total), terms, psis)
-        loss, on_p, on_psi, everywhere, on_label = FINISH(subject, more, count, params)
+        if NEEDS == "smooth maximum":
+            loss, on_p, on_psi, everywhere, on_label = subject, 1.0, 0.0, 0.0, -1.0
+        elif NEEDS == "log p_y":
+            loss, on_label = FINISH(subject, params)
+            on_p, on_psi, everywhere = -on_label, 0.0, 0.0
+        else:
+            loss, on_p, on_psi, everywhere, on_label = FINISH(subject, more, count, params)
 
         share = tl.where(known | (counts == 0), 1.0, float("nan"))
         if weight is not None:

@@ -1,59 +1,35 @@
-"""Every loss as a module, and the registry. The functions are in :mod:`labelhedge.functional`."""
+"""Every loss as a module, the registry, and what a loss of one's own is made of."""
 
-from labelhedge.losses._apply import Common
-from labelhedge.losses._module import Loss
-from labelhedge.losses._per_sample import PerSampleLoss
-from labelhedge.losses._spec import Interval, LossSpec, create, get, names
-from labelhedge.losses.aldr import ALDRKLLoss
-from labelhedge.losses.bounded import AGCELoss, AULLoss, JSLoss, RLLLoss
-from labelhedge.losses.ldr import LDRKLLoss
-from labelhedge.losses.ldr_family import LDRkKLLoss, LDRLoss, LDRQuadraticLoss, TopKSVMLoss
-from labelhedge.losses.margin import CSLoss, WWLoss
-from labelhedge.losses.normalized import NCEAGCELoss, NCEAULLoss, NCELoss, NCERCELoss
-from labelhedge.losses.probability import (
-    CELoss,
-    GCELoss,
-    MAELoss,
-    MSELoss,
-    RCELoss,
-    SCELoss,
-)
-from labelhedge.losses.truncated import TGCELoss
+from labelhedge.losses import classes
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._options import Interval, Number, Options
+from labelhedge.losses._spec import LossSpec, State, create, get, names, one_by_one
+from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
 __all__ = [
-    "AGCELoss",
-    "ALDRKLLoss",
-    "AULLoss",
-    "CELoss",
-    "Common",
+    "ClosedForm",
+    "count_of",
     "create",
-    "CSLoss",
-    "GCELoss",
+    "function_of",
+    "gaps",
     "get",
     "Interval",
-    "JSLoss",
-    "LDRkKLLoss",
-    "LDRKLLoss",
-    "LDRLoss",
-    "LDRQuadraticLoss",
+    "log_softmax",
     "Loss",
     "LossSpec",
-    "MAELoss",
-    "MSELoss",
+    "masked_classes",
     "names",
-    "NCEAGCELoss",
-    "NCEAULLoss",
-    "NCELoss",
-    "NCERCELoss",
+    "Number",
+    "one_by_one",
+    "Options",
     "PAPER",
-    "PerSampleLoss",
-    "RCELoss",
-    "RLLLoss",
-    "SCELoss",
-    "TGCELoss",
-    "TopKSVMLoss",
-    "WWLoss",
+    "State",
+    "take",
 ]
+__all__ += classes.__all__
 
 PAPER = (
     "aldr-kl",

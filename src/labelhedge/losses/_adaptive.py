@@ -2,7 +2,8 @@
 
 For the gaps ``q`` of a sample λ maximises ``λ log mean_k exp(q_k/λ) - (α/2)(λ - λ0)²``. The first term is convex in λ,
 so there may be several local maxima. All functions take gaps as ``x = q - max q`` of shape ``(..., K)``, and
-hyperparameters as floats or ``(..., 1)``; none is differentiable.
+hyperparameters as floats or ``(..., 1)``; none is differentiable. ``classes`` is K, or where a class is masked (its gap
+is -∞) the number of those that are not, ``(..., 1)``.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from labelhedge.losses._spec import is_free_to_read
-
-Number = float | Tensor
+from labelhedge.losses._options import Number, is_free_to_read
 
 _NODES = (1, 4 / 3, 5 / 3, 2)
 """Where the objective is sampled: values of λ0/λ over an octave. Further octaves double them."""
@@ -27,19 +26,26 @@ _AT_ONCE = 2**17
 _ZERO = 1e-10
 """A λ, or a ratio λ/λ0, that counts as 0."""
 _LOG2 = math.log(2)
+_ABSENT = -1e30
+"""Stands for a gap of -∞: times an exponential of 0 it is 0."""
 NEW = (None, None)
 """No buffers to write into: make new tensors."""
 
 
-def strength(alpha: Number | None, lambda0: Number, classes: int) -> Number:
+def log_of(classes: Number) -> Number:
+    """``log K``, but a little more than 0 where a single class is left, which has no choice of λ to make."""
+    return classes.log().clamp(min=_ZERO) if isinstance(classes, Tensor) else math.log(classes)
+
+
+def strength(alpha: Number | None, lambda0: Number, classes: Number) -> Number:
     """α, by default ``2 log K/λ0``; where λ0 = ∞ any will do, since then λ = ∞."""
-    chosen: Number = 2 * math.log(classes) / lambda0 if alpha is None else alpha
+    chosen: Number = 2 * log_of(classes) / lambda0 if alpha is None else alpha
     if isinstance(lambda0, Tensor):
         return torch.where(lambda0.isinf(), 1.0, chosen)
     return 1.0 if lambda0 == math.inf else chosen
 
 
-def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: int) -> Number:
+def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: Number) -> Number:
     """``(α/2)(λ - λ0)²``, and 0 where λ0 = ∞."""
     excess: Number = 0.0
     if isinstance(lambda0, Tensor):
@@ -49,9 +55,9 @@ def penalty(lam: Number, lambda0: Number, alpha: Number | None, classes: int) ->
     return excess * excess * (0.5 * strength(alpha, lambda0, classes))
 
 
-def smallest(lambda0: Number, alpha: Number | None, classes: int) -> Number:
+def smallest(lambda0: Number, alpha: Number | None, classes: Number) -> Number:
     """A lower bound of λ, since ``KL(p, 1/K) <= log K``."""
-    return lambda0 - math.log(classes) / strength(alpha, lambda0, classes)
+    return lambda0 - log_of(classes) / strength(alpha, lambda0, classes)
 
 
 def exponentials(x: Tensor, lam: Number, buffers: Sequence[Tensor | None] = NEW) -> tuple[Tensor, Tensor]:
@@ -61,35 +67,45 @@ def exponentials(x: Tensor, lam: Number, buffers: Sequence[Tensor | None] = NEW)
 
 
 def fixed_point_step(
-    x: Tensor, lam: Number, lambda0: Number, alpha: Number | None, buffers: Sequence[Tensor | None] = NEW
+    x: Tensor,
+    lam: Number,
+    lambda0: Number,
+    alpha: Number | None,
+    classes: Number,
+    buffers: Sequence[Tensor | None] = NEW,
 ) -> Tensor:
     """One step of Algorithm 1, ``[λ0 - KL(p(λ), 1/K)/α]₊``."""
+    if isinstance(classes, Tensor):
+        x = x.clamp(min=_ABSENT)
     exponent, e = exponentials(x, lam.clamp(min=_ZERO) if isinstance(lam, Tensor) else lam, buffers)
     total = e.sum(-1, keepdim=True)
     bits = total.log2().sub_(e.mul_(exponent).sum(-1, keepdim=True).div_(total))  # the entropy of p
-    inverse = 1 / strength(alpha, lambda0, x.shape[-1])
-    step = bits.mul_(inverse * _LOG2).add_(lambda0 - math.log(x.shape[-1]) * inverse)
+    inverse = 1 / strength(alpha, lambda0, classes)
+    step = bits.mul_(inverse * _LOG2).add_(lambda0 - log_of(classes) * inverse)
     return step if alpha is None else step.clamp_(min=0)  # by default it is at least λ0/2
 
 
-def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
+def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None, classes: Number) -> Tensor:
     """The λ that maximises the objective over [0, λ0].
 
     With ``ρ = λ/λ0``, x in units of λ0 and ``A = αλ0`` it maximises ``ρ log mean exp(x/ρ) - (A/2)(1-ρ)²``. The first
     term is sampled with two derivatives at a few ``1/ρ`` and interpolated by quintics; the best two local maxima of the
     interpolated objective are refined on the true one by Newton's method.
     """
-    classes = x.shape[-1]
-    x = (x / lambda0).unsqueeze(-2)
+    if isinstance(classes, Tensor):
+        x = x.clamp(min=_ABSENT)
     a = strength(alpha, lambda0, classes) * lambda0
     if isinstance(lambda0, Tensor):
         a = torch.where(lambda0.isinf(), 1.0, a)
     elif lambda0 == math.inf:
         a = 1.0
+    x = (x / lambda0).unsqueeze(-2)
     count = 1 if alpha is None else octaves(a, classes)
+    if isinstance(classes, Tensor):
+        classes = classes.unsqueeze(-1)
     nodes, basis, ratios = _tables(count, x)
     chunks = nodes.chunk(1 if x.numel() <= _AT_ONCE else len(nodes))
-    by_order = zip(*(_cumulants(x, chunk) for chunk in chunks), strict=True)
+    by_order = zip(*(_cumulants(x, chunk, classes) for chunk in chunks), strict=True)
     samples = torch.cat([part for parts in by_order for part in parts], -2).squeeze(-1)
     with torch.autocast(x.device.type, enabled=False):  # it would multiply in half precision
         interpolated = samples @ basis
@@ -98,30 +114,30 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None) -> Tensor:
 
     if isinstance(a, Tensor):
         a = a.unsqueeze(-1)
-    ratio, value = _newton(x, a, ratio, low, high)
+    ratio, value = _newton(x, a, ratio, low, high, classes)
     if ratio.shape[-2] == 2:
         best = value.argmax(-2, keepdim=True)
         ratio, low, high = (v.gather(-2, best) for v in (ratio, low, high))
     if x.dtype == torch.float64:
         for _ in range(2):
-            ratio, _ = _newton(x, a, ratio, low, high)
+            ratio, _ = _newton(x, a, ratio, low, high, classes)
     return torch.where(ratio > _ZERO, ratio, 0.0).squeeze(-2) * lambda0
 
 
-def octaves(a: Number, classes: int) -> int:
+def octaves(a: Number, classes: Number) -> int:
     """How many octaves of 1/λ, from 1/λ0 on, can hold the maximum (all of them if that is not known)."""
-    if isinstance(a, Tensor) or a <= math.log(classes):
+    if isinstance(a, Tensor) or isinstance(classes, Tensor) or a <= math.log(classes):
         return _OCTAVES
     return min(_OCTAVES, max(1, math.ceil(-math.log2(1 - math.log(classes) / a))))
 
 
-def _cumulants(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cumulants(x: Tensor, scale: Tensor, classes: Number) -> tuple[Tensor, Tensor, Tensor]:
     """``log mean exp(s x)`` and its first two derivatives in s."""
     e = torch.mul(x, scale / _LOG2).exp2_()
     total = e.sum(-1, keepdim=True)
     mean = e.mul_(x).sum(-1, keepdim=True).div_(total)
     variance = e.mul_(x).sum(-1, keepdim=True).div_(total).sub_(mean.square())
-    return total.div_(x.shape[-1]).log_(), mean, variance
+    return total.div_(classes).log_(), mean, variance
 
 
 def _interpolation(octaves: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,11 +219,11 @@ def _best_peaks(coarse: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return ratio.unsqueeze(-1), low.unsqueeze(-1), high.unsqueeze(-1)
 
 
-def _newton(x: Tensor, a: Number, ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def _newton(x: Tensor, a: Number, ratio: Tensor, low: Tensor, high: Tensor, classes: Number) -> tuple[Tensor, Tensor]:
     """A Newton step on the true objective within [low, high], and the objective expected there."""
     ratio = ratio.clamp(min=_ZERO)
     scale = 1 / ratio
-    log_mean, mean, variance = _cumulants(x, scale)
+    log_mean, mean, variance = _cumulants(x, scale, classes)
     rest = a * (1 - ratio)
     slope = log_mean - mean * scale + rest
     curvature = variance * scale**3 - a

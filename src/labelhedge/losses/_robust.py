@@ -1,7 +1,8 @@
 """The inner problem of the LDR family, ``max_{p∈Ω} p·q - λ R(p)``: its weights by one sort, its value from them.
 
 R is the KL divergence from the uniform distribution or the squared distance from it. Ω is the simplex (k = None) or
-``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``. Gaps q are ``(..., K)``, hyperparameters numbers or ``(..., 1)``.
+``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``. Gaps q are ``(..., K)``, hyperparameters numbers or ``(..., 1)``. A gap of -∞ is
+of a class that is masked: it has no weight, and K does not count it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Number
+from labelhedge.losses._formulas import count_of, masked_classes
+from labelhedge.losses._options import Number, is_free_to_read
 
 Regularizer = Literal["kl", "quadratic"]
 Constraint = Literal["simplex", "capped"]
@@ -20,12 +22,18 @@ Constraint = Literal["simplex", "capped"]
 
 def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
     """``max_p p·q - λ R(p)``, ``(..., 1)``; k = None is the simplex."""
-    p = robust_weights(q, lam, regularizer, k)
-    fixed = p.detach()
+    masked = masked_classes(q)
+    p = robust_weights(q, lam, regularizer, k, masked)
+    fixed, classes = p.detach(), count_of(q, masked)
+    if masked is not None:
+        q = torch.where(masked, 0.0, q)
     if regularizer == "kl":
-        divergence = torch.special.xlogy(fixed, fixed * q.shape[-1]).sum(-1, keepdim=True)
+        divergence = torch.special.xlogy(fixed, fixed * classes).sum(-1, keepdim=True)
     else:
-        divergence = (fixed - 1 / q.shape[-1]).square().sum(-1, keepdim=True)
+        distance = fixed - 1 / classes
+        if masked is not None:
+            distance = torch.where(masked, 0.0, distance)
+        divergence = distance.square().sum(-1, keepdim=True)
     if isinstance(lam, Tensor):
         lam = torch.where(lam.isinf(), 0.0, lam)  # then p = 1/K, and λ R(p) is 0
     elif lam == math.inf:
@@ -36,21 +44,44 @@ def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tens
     return value
 
 
-def robust_weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
-    """The maximising p for λ in [0, ∞], ``(..., K)``."""
-    if isinstance(k, int) and k > q.shape[-1]:
-        raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {k}")
+def robust_weights(
+    q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None, masked: Tensor | None = None
+) -> Tensor:
+    """The maximising p for λ in [0, ∞], ``(..., K)``; ``masked`` says which classes do not count, if it is known."""
+    _check_count(k, q)
+    masked = masked_classes(q) if masked is None else masked
+    classes = count_of(q, masked)
+    if masked is not None:
+        q = torch.where(masked, _LOWEST, q)
     if isinstance(k, Tensor):
         k = k.to(q.dtype)
     if isinstance(lam, Tensor):
         inside = (lam > 0) & lam.isfinite()
-        limit = torch.where(lam == 0, _vertex(q, k), 1 / q.shape[-1])
-        return torch.where(inside, _interior(q, torch.where(inside, lam, 1.0), regularizer, k), limit)
+        limit = torch.where(lam == 0, _vertex(q, k), _uniform(q, classes, masked))
+        return torch.where(inside, _interior(q, torch.where(inside, lam, 1.0), regularizer, k, classes), limit)
     if lam == 0:
         return _vertex(q, k)
     if lam == math.inf:
-        return torch.full_like(q, 1 / q.shape[-1])
-    return _interior(q, lam, regularizer, k)
+        return _uniform(q, classes, masked)
+    return _interior(q, lam, regularizer, k, classes)
+
+
+_LOWEST = -1e30
+"""Stands for a gap of -∞: no weight ever falls to it."""
+
+
+def _check_count(k: int | Tensor | None, q: Tensor) -> None:
+    most = k
+    if isinstance(k, Tensor):
+        most = int(k.max()) if k.numel() and is_free_to_read(k) else None
+    if isinstance(most, int) and most > q.shape[-1]:
+        raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {most}")
+
+
+def _uniform(q: Tensor, classes: Number, masked: Tensor | None) -> Tensor:
+    """λ = ∞."""
+    uniform = torch.zeros_like(q) + 1 / classes
+    return uniform if masked is None else torch.where(masked, 0.0, uniform)
 
 
 def _vertex(q: Tensor, k: int | Tensor | None) -> Tensor:
@@ -63,11 +94,11 @@ def _vertex(q: Tensor, k: int | Tensor | None) -> Tensor:
     return torch.zeros_like(q).scatter(-1, order, chosen.to(q.dtype) / k)
 
 
-def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
+def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None, classes: Number) -> Tensor:
     """0 < λ < ∞."""
     if regularizer == "quadratic":
-        return _quadratic_weights(q, lam, k)
-    return torch.softmax(q / lam, -1) if k is None else _capped_kl_weights(q, lam, k)
+        return _quadratic_weights(q, lam, k, classes)
+    return torch.softmax(q / lam, -1) if k is None else _capped_kl_weights(q, lam, k, classes)
 
 
 def _largest(values: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:
@@ -76,10 +107,10 @@ def _largest(values: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:
     return largest, order
 
 
-def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
+def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor, classes: Number) -> Tensor:
     """Theorem ldr-k-opt: the a-1 largest entries are at the cap 1/k, the others share what is left like a softmax."""
     x = q / lam
-    log_classes = math.log(q.shape[-1])
+    log_classes = classes.log() if isinstance(classes, Tensor) else math.log(classes)
     with torch.no_grad():
         largest, order = _largest(x, k)
         rest = x.scatter(-1, order, -math.inf).logsumexp(-1, keepdim=True)
@@ -97,10 +128,10 @@ def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor) -> Tensor:
     return torch.where(at_cap, 1 / k, (x.masked_fill(at_cap, 0.0) + log_scale).exp())
 
 
-def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None) -> Tensor:
+def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None, classes: Number) -> Tensor:
     """The projection of ``u = 1/K + q/(2λ)`` onto Ω: ``clip(u - τ, 0, cap)``."""
     cap = 1.0 if k is None else 1 / k
-    u = q / (2 * lam) + 1 / q.shape[-1]
+    u = q / (2 * lam) + 1 / classes
     with torch.no_grad():
         top = u.amax(-1, keepdim=True)
         v = u - top
@@ -109,7 +140,7 @@ def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None) -> Tensor
         turn = torch.where(order < q.shape[-1], 1.0, -1.0).to(q.dtype)
         slope = turn.cumsum(-1)
         mass = (turn * corners).cumsum(-1) - slope * corners
-        last = (mass <= 1).sum(-1, keepdim=True) - 1
+        last = ((mass <= 1).sum(-1, keepdim=True) - 1).clamp(min=0)  # none where a gap is NaN
         tau = top + corners.gather(-1, last)
         if k is not None:
             tau = tau.clamp(min=0)  # Σp <= 1 is not binding

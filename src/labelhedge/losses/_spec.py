@@ -2,93 +2,134 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._options import CHOICES, DEFAULTS, POSITIVE, Interval, check_choice, checked_number
+
 if TYPE_CHECKING:
-    from labelhedge.losses._module import Loss
+    from labelhedge.losses._loss import Loss
+
+OF_STATE = ("num_samples", "num_classes")
+"""Arguments of a class that say how much state to keep."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A set of allowed values, written as in mathematics: ``Interval("(0, 1]")``."""
+class State:
+    """What a loss keeps for every training sample: numbers that it computes, or numbers that it learns.
 
-    text: str
-    integer: bool = False
-    bounds: tuple[float, float] = field(init=False)
+    It is a buffer of the module, or where it is learnt a parameter, and an argument of the loss's ``formula``.
+
+    Attributes:
+        name: Of the buffer or parameter, and of the argument.
+        shape: Of one sample's: ``()`` for a number, ``("K",)`` for one per class.
+        start: What every sample starts from: a number, or the name of a hyperparameter.
+        dtype: Of the numbers.
+        merge: What becomes of a sample that several processes have written since the last ``sync()``: the "mean" of
+            their values, or the largest ("max").
+        lr: Where the numbers are learnt: the learning rate, or the name of the hyperparameter that holds it. They
+            descend by plain gradient steps, without momentum and weight decay.
+        per_sample: False for learnt numbers that all samples share; ``shape`` is then the whole shape.
+        traced: Whether a training reports the mean over samples with right and with wrong labels, as λ.
+    """
+
+    name: str
+    shape: tuple[int | Literal["K"], ...] = ()
+    start: float | bool | str = 0.0
+    dtype: torch.dtype = torch.float32
+    merge: Literal["mean", "max"] = "mean"
+    lr: float | str | None = None
+    per_sample: bool = True
+    traced: bool = False
 
     def __post_init__(self) -> None:
-        low, high = self.text[1:-1].split(",")
-        object.__setattr__(self, "bounds", (float(low), float(high)))
+        if self.lr is None and not self.per_sample:
+            raise ValueError(f"state {self.name!r} must be per sample or learnt: give it a learning rate, lr=")
 
-    def __contains__(self, value: float) -> bool:
-        low, high = self.bounds
-        above = low <= value if self.text[0] == "[" else low < value
-        below = value <= high if self.text[-1] == "]" else value < high
-        return above and below and (not self.integer or value == int(value))
-
-    def __str__(self) -> str:
-        return f"{'an integer' if self.integer else 'a number'} in {self.text}"
+    def sizes(self, classes: int | None) -> tuple[int, ...]:
+        """The shape, with the number of classes in the place of K."""
+        if "K" in self.shape and classes is None:
+            raise ValueError(f"num_classes must be given: {self.name} holds a number for every class")
+        return tuple(classes if size == "K" else size for size in self.shape)  # type: ignore[misc]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LossSpec:
-    """One loss: its formula, its hyperparameters and what it claims.
+    """One loss: what it is called, what it may be given, and what it claims.
 
-    ``formula(logits, target, **params)`` is the specification in plain PyTorch. ``logits`` has the classes last,
-    ``target`` is ``(..., 1)`` and so is the result. Losses with ``soft_targets`` also take ``target=None``, "every
-    label at once", and then return ``(..., K)``.
+    Attributes:
+        id: Its name on the command line and in results.
+        math: The value of one sample, as text.
+        domains: What each hyperparameter may be.
+        choices: What each option of the loss's own that is no number may be.
+        grid: The tuning grid, the paper's where it has one; ``({},)`` where nothing is tuned.
+        optional: Hyperparameters that may be None.
+        soft_targets: Whether class probabilities may be the target; the loss is then its expectation.
+        state: What it keeps of every training sample, if it is told how many there are.
+        closed_form: Value and gradient for fused code; without it the loss runs by its formula.
+        min_classes: Logits must have as many at least.
+        nonnegative: Whether no value is below 0.
+        bounded: Whether values are bounded.
+        symmetric_at: Hyperparameters at which the sum over labels is constant; None where it never is.
+        consistency: For which k it is proved to be top-k consistent.
+        reference: Where it is from.
+        module: The class; it sets this and what follows.
+        options: Every option of the module, and its default: the loss's own first, then those of every loss.
+        own: The names of the options that the formula takes.
+        defaults: The hyperparameters and their defaults.
+        counts: Which of ``num_samples`` and ``num_classes`` the class takes, to know how much state to keep.
     """
 
     id: str
     math: str
-    formula: Callable[..., Tensor]
-    function: Callable[..., Tensor]
-    module: type[Loss]
     domains: Mapping[str, Interval] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     grid: tuple[Mapping[str, float], ...] = ({},)
-    """The paper's tuning grid; ``({},)`` where it tunes nothing."""
     optional: frozenset[str] = frozenset()
-    """Hyperparameters that may be None."""
     soft_targets: bool = False
-    state: str | None = None
-    """Name of the buffer with one value per training sample, if the module can keep one."""
+    state: tuple[State, ...] = ()
+    closed_form: ClosedForm | None = None
+    min_classes: int = 2
     nonnegative: bool = True
     bounded: bool = False
     symmetric_at: Mapping[str, float] | None = None
-    """Hyperparameters at which the sum over labels is constant; None where it never is."""
     consistency: str = "unknown"
     reference: str = ""
+    module: type[Loss] = field(init=False, repr=False)
+    options: Mapping[str, Any] = field(init=False, repr=False)
+    own: tuple[str, ...] = field(init=False, repr=False)
+    defaults: Mapping[str, Any] = field(init=False, repr=False)
+    counts: tuple[str, ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self.module.spec = self
-        own = {"num_samples": None} if self.state else {}
-        self.module.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-                for name, default in (own | self.options).items()
-            ]
-        )
+    def of(self, module: type[Loss]) -> LossSpec:
+        """The same, as the specification of a class."""
+        parameters = inspect.signature(module.__init__).parameters.values()
+        keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        given = {name: default for name, default in keywords.items() if name not in OF_STATE}
+        own = {name: default for name, default in given.items() if name not in DEFAULTS}
+        found = {
+            "module": module,
+            "options": own | {name: given.get(name, default) for name, default in DEFAULTS.items()},
+            "own": tuple(own),
+            "defaults": {name: default for name, default in own.items() if name in self.domains},
+            "counts": tuple(name for name in OF_STATE if name in keywords),
+        }
+        spec = dataclasses.replace(self)
+        for name, value in found.items():
+            object.__setattr__(spec, name, value)
+        return spec
 
-    @functools.cached_property
-    def options(self) -> dict[str, Any]:
-        """Every option of the module, and its default: hyperparameters, then those of every loss."""
-        from labelhedge.losses._apply import COMMON_DEFAULTS
-
-        keywords = inspect.signature(self.function).parameters.values()
-        own = {p.name: p.default for p in keywords if p.kind is p.KEYWORD_ONLY and p.name != self.state}
-        return own | {name: value for name, value in COMMON_DEFAULTS.items() if name not in own}
-
-    @functools.cached_property
-    def defaults(self) -> dict[str, Any]:
-        """The hyperparameters and their defaults."""
-        return {name: value for name, value in self.options.items() if name in self.domains}
+    @property
+    def formula(self) -> Callable[..., Tensor]:
+        """The specification in plain PyTorch: see :meth:`labelhedge.losses.Loss.formula`."""
+        return self.module.formula
 
     def refuse_unknown(self, options: Iterable[str]) -> None:
         """Raise if there is a name among ``options`` that this loss does not know."""
@@ -96,45 +137,27 @@ class LossSpec:
             if name not in self.options:
                 raise TypeError(f"{self.id} has no option {name!r}; it takes {', '.join(self.options)}")
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise if ``value`` is not allowed for the hyperparameter ``name``."""
-        if value is None and name in self.optional:
-            return
-        check_number(name, value, self.domains[name])
-
-
-def check_number(name: str, value: float | Tensor, domain: Interval) -> None:
-    """Raise unless every entry of ``value`` lies in ``domain`` (tensors only where reading them is free)."""
-    if isinstance(value, Tensor):
-        if value.is_complex() or value.dtype == torch.bool:
-            raise TypeError(f"{name} must be a real tensor, got dtype {value.dtype}")
-        if value.numel() and is_free_to_read(value):
-            for extreme in torch.aminmax(value.detach()):  # both are NaN if any entry is
-                check_number(name, extreme.item(), domain)
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be {domain} or a tensor, got {value!r}")
-    elif value not in domain:  # NaN is in none
-        raise ValueError(f"{name} must be {domain}, got {value}")
-
-
-def is_free_to_read(tensor: Tensor) -> bool:
-    """Whether Python may look at the values: no device to wait for, no compiler or transform tracing."""
-    return (
-        tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-    )
+    def check(self, name: str, value: Any) -> Any:
+        """The value of an option, numbers as Python's; raise if it is not allowed."""
+        if name in self.domains and not (value is None and name in self.optional):
+            return checked_number(name, value, self.domains[name])
+        if name == "temperature":
+            return checked_number(name, value, POSITIVE)
+        choices = self.choices.get(name, CHOICES.get(name))
+        if choices is not None:
+            check_choice(name, value, choices)
+        return value
 
 
 _REGISTRY: dict[str, LossSpec] = {}
 
 
-def register(spec: LossSpec) -> LossSpec:
-    """Add a loss to the registry under its id."""
-    if spec.id in _REGISTRY:
-        raise ValueError(f"a loss with id {spec.id!r} is registered already")
+def register(spec: LossSpec) -> None:
+    """Add a loss to the registry under its id; what was there under it is replaced if it is the same class again."""
+    known = _REGISTRY.get(spec.id)
+    if known is not None and known.module.__qualname__ != spec.module.__qualname__:
+        raise ValueError(f"a loss with id {spec.id!r} is registered already: {known.module.__name__}")
     _REGISTRY[spec.id] = spec
-    return spec
 
 
 def names() -> list[str]:

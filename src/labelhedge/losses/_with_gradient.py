@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 
-class Visit(Protocol):
-    """A visit to the logits that finds the loss and, if wanted, its gradient."""
+class LossWithGradient(Protocol):
+    """What finds a loss and, if wanted, its gradient at once."""
 
     def loss(self, wants_gradient: bool) -> Tensor:
         """The reduced loss."""
@@ -24,18 +24,18 @@ class Visit(Protocol):
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, visit: Visit) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, call: LossWithGradient) -> Tensor:
         ctx.save_for_backward(logits)
-        ctx.visit = visit
-        return visit.loss(wants_gradient=True)
+        ctx.call = call
+        return call.loss(wants_gradient=True)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (logits,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
-            loss = ctx.visit.differentiable_loss(logits)
+            loss = ctx.call.differentiable_loss(logits)
             return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
-        return ctx.visit.take_gradient(logits, upstream), None
+        return ctx.call.take_gradient(logits, upstream), None
 
 
 def is_batched(upstream: Tensor) -> bool:

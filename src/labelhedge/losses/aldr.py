@@ -9,52 +9,169 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses import _fused as fused
-from labelhedge.losses import _one_visit as one_visit
+from labelhedge.losses import _cpu as cpu
+from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._apply import Batch, Normalize, Number, Shared, per_sample, prepare, with_normalizer
-from labelhedge.losses._one_visit import Rows
-from labelhedge.losses._per_sample import PerSampleLoss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.ldr import smooth_maximum
-from labelhedge.losses.margin import MARGIN, gaps
+from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._cpu import Rows as RowsOfBlock
+from labelhedge.losses._formulas import count_of, gaps, masked_classes
+from labelhedge.losses._loss import Loss, Rows, kept_where_ignored
+from labelhedge.losses._options import Interval, Normalize, Number, Options, checked_number
+from labelhedge.losses._spec import LossSpec, State, one_by_one
+from labelhedge.losses.ldr import log_mean_exp
+from labelhedge.losses.margin import MARGIN
+
+__all__ = ["ALDRKLLoss", "aldr_kl", "aldr_lambda"]
+
+_LAM = Interval("[0, inf]")
+
+
+class ALDRKLLoss(Loss):
+    """ALDR-KL on L1-normalised logits, ``max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²``: a λ of its own for every sample.
+
+    ``ALDRKLLoss()`` finds the exact λ, the global maximum, in every call: no state, no index, a drop-in for
+    ``torch.nn.CrossEntropyLoss``. ``ALDRKLLoss(num_samples=N)`` is Algorithm 1 of Zhu et al., 2023: it keeps λ_i of
+    every training sample in the buffer ``lam``, starts at λ0 and makes one step per visit. It then needs the positions
+    of the samples in the training set, ``criterion(logits, target, index)``; in eval mode it can do without and takes
+    the exact λ.
+
+    The gradient takes λ as constant, which is right at the maximum (envelope theorem); so do second derivatives, for
+    which it is an approximation. Like :class:`LDRKLLoss` the loss is negative where the label leads clearly: that is no
+    error. By default the logits are normalised, so that their scale does not matter: pass ``normalize=None`` to keep
+    it.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
+        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        num_samples: How many training samples to keep λ of; None: none.
+        normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
+            ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+
+    Example:
+        >>> criterion = ALDRKLLoss(num_samples=3)
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True)
+        >>> loss = criterion(logits, torch.tensor([0]), torch.tensor([2]))
+        >>> criterion.lam
+        tensor([1.0000, 1.0000, 0.7524])
+    """
+
+    spec = LossSpec(
+        "aldr-kl",
+        "max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²",
+        domains={"lambda0": Interval("(0, inf]"), "alpha": Interval("(0, inf)"), "margin": MARGIN},
+        optional=frozenset({"alpha"}),
+        grid=one_by_one(lambda0=(0.1, 1.0, 10.0)),
+        state=(State("lam", start="lambda0", traced=True),),
+        closed_form=ClosedForm(needs="smooth maximum"),
+        nonnegative=False,
+        symmetric_at={"lambda0": math.inf},
+        consistency="all k (c = 0, log K/λ0 < α)",
+        reference="Zhu et al. 2023",
+    )
+    lam: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        lambda0: Number = 1.0,
+        alpha: Number | None = None,
+        margin: Number = 0.1,
+        num_samples: int | None = None,
+        normalize: Normalize = "l1",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            weight, lambda0=lambda0, alpha=alpha, margin=margin, num_samples=num_samples, normalize=normalize, **options
+        )
+
+    @staticmethod
+    def formula(
+        logits: Tensor,
+        target: Tensor | None,
+        lambda0: Number,
+        alpha: Number | None,
+        margin: Number,
+        lam: Number | None = None,
+    ) -> Tensor:
+        """LDR-KL at λ, less the penalty; at the λ that is best where none is given."""
+        assert target is not None
+        q = gaps(logits, target, margin)
+        classes = count_of(q, masked_classes(q))
+        if lam is None:
+            with torch.no_grad():
+                lam = global_maximum(_below_largest(q), lambda0, alpha, classes)
+        return log_mean_exp(q, lam) - penalty(lam, lambda0, alpha, classes)
+
+    @classmethod
+    def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
+        """The loss at the exact λ, or after one step of Algorithm 1 from the λ that the samples have."""
+        start = rows.get("lam")
+        loss, lam = _loss(batch, start)
+        if start is None:
+            return loss, {}
+        return loss, {"lam": lam if batch.for_kernels else kept_where_ignored(batch, start, lam)}
 
 
 def aldr_kl(
     logits: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
     *,
     lambda0: Number = 1.0,
     alpha: Number | None = None,
     margin: Number = 0.1,
     lam: Tensor | None = None,
     normalize: Normalize = "l1",
-    **common: Unpack[Shared],
+    **options: Unpack[Options],
 ) -> Tensor:
-    """ALDR-KL, ``max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²`` (the paper's equation 4).
+    """ALDR-KL on L1-normalised logits, ``max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²`` (equation 4 of Zhu et al., 2023).
 
     Without ``lam`` the maximum over λ is the global one, found anew in every call: no state and no sample index. The
     gradient takes λ as constant, which is right at the maximum (envelope theorem); so do second derivatives, for which
     it is an approximation. Like :func:`ldr_kl` the loss is negative where the label leads clearly.
 
     Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
+        logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
+        target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
+        weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` by default, which keeps λ in [λ0/2, λ0].
-        margin: As in :func:`ldr_kl`.
-        lam: λ at which to take the loss instead, of the shape of the target: for Algorithm 1,
+        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target: for Algorithm 1,
             ``aldr_lambda(..., start=lam)``.
-        normalize: As for every loss, but ``"l1"`` by default, as in the paper's experiments.
-        **common: See :class:`labelhedge.losses.Common`.
+        normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
+            ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
     Example:
         >>> aldr_kl(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(-0.8056)
     """
-    options = with_normalizer(common, normalize)
-    params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": lam}
-    return _loss(prepare(ALDR_KL, logits, target, options, params))[0]
+    given: dict[str, Any] = {
+        "weight": weight,
+        "lambda0": lambda0,
+        "alpha": alpha,
+        "margin": margin,
+        "normalize": normalize,
+        **options,
+    }
+    ALDRKLLoss.spec.refuse_unknown(given)
+    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
+    return _loss(batch if lam is None else batch.with_params(lam=_checked("lam", lam, batch)))[0]
 
 
 def aldr_lambda(
@@ -66,21 +183,24 @@ def aldr_lambda(
     margin: Number = 0.1,
     start: Tensor | None = None,
     normalize: Normalize = "l1",
-    **common: Unpack[Shared],
+    **options: Unpack[Options],
 ) -> Tensor:
     """The λ of :func:`aldr_kl` for every sample: the global maximiser or, from ``start``, one step of Algorithm 1.
 
     The step is ``[λ0 - KL(p, 1/K)/α]₊`` with ``p = softmax(q/λ)`` at the λ of ``start``.
 
     Args:
-        logits: As in :func:`aldr_kl`, and so are the other arguments.
-        target: Class indices.
-        lambda0: λ0.
-        alpha: α.
-        margin: c.
+        logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
+        target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
+        lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
+        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
         start: λ in [0, ∞] of the shape of the target.
-        normalize: As in :func:`aldr_kl`.
-        **common: See :class:`labelhedge.losses.Common`; weight and reduction play no part.
+        normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
+            ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
+        **options: ``ignore_index``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
     Returns:
         λ in the shape of the target, without gradient.
@@ -89,12 +209,17 @@ def aldr_lambda(
         >>> aldr_lambda(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor([0.5944])
     """
-    options = with_normalizer(common, normalize)
-    params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": start}
-    batch = prepare(ALDR_KL, logits, target, options, params)
-    start, batch.params["lam"] = batch.params["lam"], None
+    given: dict[str, Any] = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "normalize": normalize, **options}
+    ALDRKLLoss.spec.refuse_unknown(given)
+    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
     with torch.no_grad():
-        return _loss(batch, start)[1].squeeze(-1)
+        return _loss(batch, None if start is None else _checked("start", start, batch))[1].squeeze(-1)
+
+
+def _checked(name: str, lam: Tensor, batch: Batch) -> Tensor:
+    """λ of each sample, ``(..., 1)``."""
+    found: Tensor = per_sample(name, checked_number(name, lam, _LAM), batch.logits, batch.target)
+    return found
 
 
 def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -102,116 +227,41 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
 
     λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
-    if batch.fused:
-        return fused.loss(ALDR_KL, batch, start)
-    lambda0, alpha, given = (batch.params[name] for name in ("lambda0", "alpha", "lam"))
-    classes = batch.logits.shape[-1]
+    if batch.for_kernels:
+        return kernels.loss(batch, start)
+    lambda0, alpha, given = (batch.params.get(name) for name in ("lambda0", "alpha", "lam"))
+    assert lambda0 is not None
 
-    def solver(x: Tensor, at: Rows, buffers: Sequence[Tensor | None] = NEW) -> tuple[Tensor, Number]:
+    def solver(
+        x: Tensor, at: RowsOfBlock, buffers: Sequence[Tensor | None] = NEW, classes: Number | None = None
+    ) -> tuple[Tensor, Number]:
+        count = float(x.shape[-1]) if classes is None else classes
         if given is not None:
             lam = at(given)
         elif start is not None:
-            lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), buffers)
+            lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), count, buffers)
         else:
-            lam = global_maximum(x, at(lambda0), at(alpha))
-        return lam, penalty(lam, at(lambda0), at(alpha), classes)
+            lam = global_maximum(x, at(lambda0), at(alpha), count)
+        return lam, penalty(lam, at(lambda0), at(alpha), count)
 
-    if one_visit.serves(batch, smallest(lambda0, alpha, classes), lambda0) and (
-        given is None or one_visit.serves(batch, given, given)
-    ):
-        return one_visit.loss(batch, solver, _values)
-    with torch.no_grad():
-        assert batch.target is not None
-        q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
-        lam, _ = solver(q - q.amax(-1, keepdim=True), lambda hyperparameter: hyperparameter)
-    return batch.reduce(_values(batch, lam)), lam
+    def plain(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor]:
+        if lam is None:
+            assert batch.target is not None
+            with torch.no_grad():
+                q = gaps(batch.scaled_logits().detach(), batch.target, batch.params["margin"])
+                lam, _ = solver(_below_largest(q), lambda number: number, classes=count_of(q, masked_classes(q)))
+        return batch.with_params(lam=lam).values(), lam
 
-
-def _values(batch: Batch, lam: Number) -> Tensor:
-    return _aldr_kl(batch.scaled_logits(), batch.target, **batch.params | {"lam": lam})
-
-
-def _aldr_kl(
-    logits: Tensor,
-    target: Tensor | None,
-    lambda0: Number,
-    alpha: Number | None,
-    margin: Number,
-    lam: Number | None = None,
-) -> Tensor:
-    assert target is not None
-    q = gaps(logits, target, margin)
-    if lam is None:
-        with torch.no_grad():
-            lam = global_maximum(q - q.amax(-1, keepdim=True), lambda0, alpha)
-    return smooth_maximum(q, lam) - penalty(lam, lambda0, alpha, logits.shape[-1])
+    low = smallest(lambda0, alpha, float(batch.logits.shape[-1]))
+    if cpu.serves_lambda(batch, low, lambda0) and (given is None or cpu.serves_lambda(batch, given, given)):
+        loss, lam = cpu.loss(batch, solver, plain)
+        assert lam is not None
+        return loss, lam
+    values, lam = plain(batch, None)
+    return batch.reduce(values), lam
 
 
-class ALDRKLLoss(PerSampleLoss):
-    """Module form of :func:`aldr_kl`, and Algorithm 1 of the paper.
-
-    ``ALDRKLLoss()`` finds the exact λ in every call: no state, no index, a drop-in for ``nn.CrossEntropyLoss``.
-    ``ALDRKLLoss(num_samples=N)`` is Algorithm 1: it keeps λ_i of every training sample in the buffer ``lam``, starts at
-    λ0 and makes one step per visit. It then needs the samples' positions in the training set,
-    ``criterion(logits, target, index)``; in eval mode it can do without and takes the exact λ.
-
-    Example:
-        >>> criterion = ALDRKLLoss(num_samples=3)
-        >>> logits = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True)
-        >>> loss = criterion(logits, torch.tensor([0]), torch.tensor([2]))
-        >>> criterion.lam
-        tensor([1.0000, 1.0000, 0.7524])
-    """
-
-    function = staticmethod(aldr_kl)
-    buffer = "lam"
-    lam: Tensor | None
-    lambda0: Number
-
-    def __init__(self, *, num_samples: int | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        if num_samples is not None and isinstance(self.lambda0, Tensor) and self.lambda0.dim():
-            raise ValueError(f"lambda0 must be a number with num_samples, got shape {tuple(self.lambda0.shape)}")
-        self._register_state(num_samples, float(self.lambda0) if num_samples is not None else 0.0)
-
-    def initial(self) -> Number:
-        return self.lambda0
-
-    def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        loss, lam = self._loss(logits, target, value)[:2]
-        return loss, lam.view(target.shape)
-
-    def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        loss, lam, batch = self._loss(logits, target, self._stored(index, target))
-        if index is not None and self.training and torch.is_grad_enabled():
-            self._store(index, lam, None if batch.fused else batch.counted())  # the kernels know what to ignore
-        return loss
-
-    def _loss(self, logits: Tensor, target: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
-        batch = self._prepare(logits, target, lam=None)
-        loss, lam = _loss(batch, None if start is None else per_sample("start", start, batch.logits, batch.target))
-        return loss, lam, batch
-
-
-ALDR_KL = register(
-    LossSpec(
-        "aldr-kl",
-        "max_{λ≥0} LDR-KL(λ) - (α/2)(λ - λ0)²",
-        _aldr_kl,
-        aldr_kl,
-        ALDRKLLoss,
-        domains={
-            "lambda0": Interval("(0, inf]"),
-            "alpha": Interval("(0, inf)"),
-            "margin": MARGIN,
-            "lam": Interval("[0, inf]"),
-        },
-        optional=frozenset({"alpha", "lam"}),
-        grid=one_by_one(lambda0=(0.1, 1.0, 10.0)),
-        state="lam",
-        nonnegative=False,
-        symmetric_at={"lambda0": math.inf},
-        consistency="all k (c = 0, log K/λ0 < α)",
-        reference="Zhu et al. 2023",
-    )
-)
+def _below_largest(q: Tensor) -> Tensor:
+    """The gaps less the largest of them, as a constant."""
+    q = q.detach()
+    return q - q.amax(-1, keepdim=True)

@@ -6,195 +6,285 @@ Like those of ``probability.py`` they are written in ``log p``, and class probab
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, take
-from labelhedge.losses._module import Loss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.probability import of_log_p
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import count_of, log_softmax, masked_classes, take
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._math import exp, expm1, log1p, power
+from labelhedge.losses._options import POSITIVE, Interval, Normalize, Number, Options
+from labelhedge.losses._spec import LossSpec, one_by_one
 
-_POSITIVE = Interval("(0, inf)")
-
-
-def js(logits: Tensor, target: Tensor, *, pi1: Number = 0.5, **common: Unpack[Common]) -> Tensor:
-    """Weighted Jensen-Shannon divergence of ``e_y`` and ``p`` (Englesson and Azizpour, 2021).
-
-    ``(π·KL(e_y, m) + (1-π)·KL(p, m)) / Z`` with ``m = π e_y + (1-π) p`` and ``Z = -(1-π) log(1-π)``. CE as π -> 0; half
-    of MAE, and symmetric, only in the limit π -> 1.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        pi1: π, in (0, 1).
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> js(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(1.0976)
-    """
-    return apply(JS, logits, target, common, pi1=pi1)
+__all__ = ["AGCELoss", "AULLoss", "JSLoss", "RLLLoss", "agce", "aul", "js", "rll"]
 
 
-def _js(log_p: Tensor, target: Tensor | None, pi1: Number) -> Tensor:
-    log_p_y = take(log_p, target)
-    rest = 1 - pi1
-    log_rest = torch.log1p(-pi1) if isinstance(pi1, Tensor) else math.log1p(-pi1)
-    minus_others = torch.expm1(log_p_y)  # -(1 - p_y)
-    log_m_y = torch.log1p(rest * minus_others)
-    # off the label p_k/m_k = 1/(1-π), so that part of KL(p, m) is -(1 - p_y) log(1-π)
-    kl_p = minus_others * log_rest + log_p_y.exp() * (log_p_y - log_m_y)
-    return (rest * kl_p - pi1 * log_m_y) / (-rest * log_rest)
+def _js(log_p: Any, params: Any) -> Any:
+    pi, rest, p = params[0], 1.0 - params[0], exp(log_p)
+    log_rest = log1p(-pi)
+    minus_others = expm1(log_p)
+    log_m = log1p(rest * minus_others)
+    divergence = minus_others * log_rest + p * (log_p - log_m)
+    normalizer = -rest * log_rest
+    slope = p * (log_rest + log_p - log_m) * (rest / normalizer)
+    return (rest * divergence - pi * log_m) / normalizer, slope
 
 
-def rll(logits: Tensor, target: Tensor, *, alpha: Number = 1.0, **common: Unpack[Common]) -> Tensor:
-    """Robust log loss, ``-log(α + p_y) + 1/(K-1) Σ_{i≠y} log(α + p_i)`` (Patel and Sastry, 2021). Symmetric.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        alpha: Positive.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> rll(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(0.)
-    """
-    return apply(RLL, logits, target, common, alpha=alpha)
+def _rll_terms(p: Any, q: Any, params: Any) -> Any:
+    return log1p(p / params[0]), p / (params[0] + p)
 
 
-def _rll(log_p: Tensor, target: Tensor | None, alpha: Number) -> Tensor:
-    terms = torch.log1p(log_p.exp() / alpha)  # log α cancels between the two parts
-    others = log_p.shape[-1] - 1
-    return (terms.sum(-1, keepdim=True) - (others + 1) * take(terms, target)) / others
+def _rll(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    p, alpha, others = exp(log_p), params[0], classes - 1.0
+    share = p / (alpha + p)
+    average = (sums[2] - classes * share) / others
+    return sums[1] / others - log1p(p / alpha), -average, 1.0 / others, 0.0, -share * classes / others
 
 
-def agce(logits: Tensor, target: Tensor, *, a: Number = 3.0, q: Number = 1.5, **common: Unpack[Common]) -> Tensor:
-    """Asymmetric generalised cross entropy, ``((a+1)^q - (a+p_y)^q)/q`` (Zhou et al., 2021).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        a: Positive.
-        q: Positive.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> agce(torch.zeros(1, 4), torch.tensor([0]), a=1.0, q=1.0)
-        tensor(0.7500)
-    """
-    return apply(AGCE, logits, target, common, a=a, q=q)
+def agce_and_slope(log_p: Any, a: Any, q: Any) -> Any:
+    """AGCE and its derivative in ``log p``."""
+    log_ratio = log1p(expm1(log_p) / (a + 1.0))
+    p, whole = exp(log_p), power(a + 1.0, q)
+    return -whole * expm1(q * log_ratio) / q, -whole * exp(q * log_ratio) * p / (a + p)
 
 
-def _agce(log_p: Tensor, target: Tensor | None, a: Number, q: Number) -> Tensor:
-    log_ratio = torch.log1p(torch.expm1(take(log_p, target)) / (a + 1))
-    return -((a + 1) ** q) * torch.expm1(q * log_ratio) / q
+def _agce(log_p: Any, params: Any) -> Any:
+    return agce_and_slope(log_p, params[0], params[1])
 
 
-def aul(logits: Tensor, target: Tensor, *, a: Number = 6.0, q: Number = 1.5, **common: Unpack[Common]) -> Tensor:
-    """Asymmetric unhinged loss, ``((a-p_y)^q - (a-1)^q)/q`` (Zhou et al., 2021).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        a: Above 1.
-        q: Positive.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> aul(torch.zeros(1, 4), torch.tensor([0]), a=2.0, q=1.0)
-        tensor(0.7500)
-    """
-    return apply(AUL, logits, target, common, a=a, q=q)
+def aul_and_slope(log_p: Any, a: Any, q: Any) -> Any:
+    """AUL and its derivative in ``log p``."""
+    minus_others = expm1(log_p)
+    log_ratio = log1p(-minus_others / (a - 1.0))
+    whole = power(a - 1.0, q)
+    slope = -whole * exp(q * log_ratio) * exp(log_p) / (a - 1.0 - minus_others)
+    return whole * expm1(q * log_ratio) / q, slope
 
 
-def _aul(log_p: Tensor, target: Tensor | None, a: Number, q: Number) -> Tensor:
-    log_ratio = torch.log1p(-torch.expm1(take(log_p, target)) / (a - 1))
-    return (a - 1) ** q * torch.expm1(q * log_ratio) / q
+def _aul(log_p: Any, params: Any) -> Any:
+    return aul_and_slope(log_p, params[0], params[1])
 
 
 class JSLoss(Loss):
-    """Module form of :func:`js`."""
+    """Weighted Jensen-Shannon divergence of ``e_y`` and ``p`` (Englesson and Azizpour, 2021).
 
-    function = staticmethod(js)
+    ``(π·KL(e_y, m) + (1-π)·KL(p, m)) / Z`` with ``m = π e_y + (1-π) p`` and ``Z = -(1-π) log(1-π)``. Cross entropy as
+    π -> 0; half of :class:`MAELoss`, and symmetric, only in the limit π -> 1.
 
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        pi1: π, in (0, 1).
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
-class RLLLoss(Loss):
-    """Module form of :func:`rll`."""
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
 
-    function = staticmethod(rll)
+    Example:
+        >>> JSLoss()(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(1.0976)
+    """
 
-
-class AGCELoss(Loss):
-    """Module form of :func:`agce`."""
-
-    function = staticmethod(agce)
-
-
-class AULLoss(Loss):
-    """Module form of :func:`aul`."""
-
-    function = staticmethod(aul)
-
-
-JS = register(
-    LossSpec(
+    spec = LossSpec(
         "js",
         "(π·KL(e_y, m) + (1-π)·KL(p, m))/Z",
-        of_log_p(_js),
-        js,
-        JSLoss,
         domains={"pi1": Interval("(0, 1)")},
         grid=one_by_one(pi1=(0.1, 0.5, 0.9)),
         soft_targets=True,
+        closed_form=ClosedForm(_js, ("pi1",)),
         bounded=True,
         reference="Englesson and Azizpour 2021",
     )
-)
-RLL = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        pi1: Number = 0.5,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, pi1=pi1, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, pi1: Number) -> Tensor:
+        """The divergence; off the label ``p_k/m_k = 1/(1-π)``, so that part of KL(p, m) is ``-(1 - p_y) log(1-π)``."""
+        log_p_y = take(log_softmax(logits), target)
+        rest = 1 - pi1
+        log_rest = torch.log1p(-pi1) if isinstance(pi1, Tensor) else math.log1p(-pi1)
+        minus_others = torch.expm1(log_p_y)
+        log_m_y = torch.log1p(rest * minus_others)
+        kl_p = minus_others * log_rest + log_p_y.exp() * (log_p_y - log_m_y)
+        return (rest * kl_p - pi1 * log_m_y) / (-rest * log_rest)
+
+
+class RLLLoss(Loss):
+    """Robust log loss, ``-log(α + p_y) + 1/(K-1) Σ_{i≠y} log(α + p_i)`` (Patel and Sastry, 2021). Symmetric.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        alpha: α, positive.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> RLLLoss()(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.)
+    """
+
+    spec = LossSpec(
         "rll",
         "-log(α + p_y) + 1/(K-1) Σ_{i≠y} log(α + p_i)",
-        of_log_p(_rll),
-        rll,
-        RLLLoss,
-        domains={"alpha": _POSITIVE},
+        domains={"alpha": POSITIVE},
         grid=one_by_one(alpha=(0.1, 1.0, 10.0)),
         soft_targets=True,
+        closed_form=ClosedForm(_rll, ("alpha",), needs="terms", terms=_rll_terms),
         nonnegative=False,
         bounded=True,
         symmetric_at={},
         consistency="none",
         reference="Patel and Sastry 2021",
     )
-)
-AGCE = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        alpha: Number = 1.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, alpha=alpha, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, alpha: Number) -> Tensor:
+        """With ``log(1 + p_i/α)``, since ``log α`` cancels between the two parts."""
+        terms = torch.log1p(log_softmax(logits).exp() / alpha)
+        others = count_of(logits, masked_classes(logits)) - 1
+        return (terms.sum(-1, keepdim=True) - (others + 1) * take(terms, target)) / others
+
+
+class AGCELoss(Loss):
+    """Asymmetric generalised cross entropy, ``((a+1)^q - (a+p_y)^q)/q`` (Zhou et al., 2021).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        a: Positive.
+        q: Positive.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> AGCELoss(a=1.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.7500)
+    """
+
+    spec = LossSpec(
         "agce",
         "((a+1)^q - (a+p_y)^q)/q",
-        of_log_p(_agce),
-        agce,
-        AGCELoss,
-        domains={"a": _POSITIVE, "q": _POSITIVE},
+        domains={"a": POSITIVE, "q": POSITIVE},
         soft_targets=True,
+        closed_form=ClosedForm(_agce, ("a", "q")),
         bounded=True,
         consistency="top 1",
         reference="Zhou et al. 2021",
     )
-)
-AUL = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        a: Number = 3.0,
+        q: Number = 1.5,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, a=a, q=q, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, a: Number, q: Number) -> Tensor:
+        """``-(a+1)^q·(((a+p_y)/(a+1))^q - 1)/q``."""
+        log_ratio = torch.log1p(torch.expm1(take(log_softmax(logits), target)) / (a + 1))
+        return -((a + 1) ** q) * torch.expm1(q * log_ratio) / q
+
+
+class AULLoss(Loss):
+    """Asymmetric unhinged loss, ``((a-p_y)^q - (a-1)^q)/q`` (Zhou et al., 2021).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        a: Above 1.
+        q: Positive.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> AULLoss(a=2.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.7500)
+    """
+
+    spec = LossSpec(
         "aul",
         "((a-p_y)^q - (a-1)^q)/q",
-        of_log_p(_aul),
-        aul,
-        AULLoss,
-        domains={"a": Interval("(1, inf)"), "q": _POSITIVE},
+        domains={"a": Interval("(1, inf)"), "q": POSITIVE},
         soft_targets=True,
+        closed_form=ClosedForm(_aul, ("a", "q")),
         bounded=True,
         consistency="top 1",
         reference="Zhou et al. 2021",
     )
-)
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        a: Number = 6.0,
+        q: Number = 1.5,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, a=a, q=q, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, a: Number, q: Number) -> Tensor:
+        """``(a-1)^q·(((a-p_y)/(a-1))^q - 1)/q``."""
+        log_ratio = torch.log1p(-torch.expm1(take(log_softmax(logits), target)) / (a - 1))
+        return (a - 1) ** q * torch.expm1(q * log_ratio) / q
+
+
+js = function_of(JSLoss)
+rll = function_of(RLLLoss)
+agce = function_of(AGCELoss)
+aul = function_of(AULLoss)

@@ -12,62 +12,262 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from labelhedge.losses._apply import Batch, Common, Normalize, Number, Shared, apply, prepare, with_normalizer
-from labelhedge.losses._module import Loss
+from labelhedge.losses._batch import prepare
+from labelhedge.losses._formulas import gaps
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._robust import Constraint, Regularizer, robust_value, robust_weights
-from labelhedge.losses._spec import Interval, LossSpec, register
-from labelhedge.losses.margin import MARGIN, gaps
+from labelhedge.losses._spec import LossSpec
+from labelhedge.losses.margin import MARGIN
+
+__all__ = [
+    "LDRLoss",
+    "LDRQuadraticLoss",
+    "LDRkKLLoss",
+    "TopKSVMLoss",
+    "ldr",
+    "ldr_k_kl",
+    "ldr_quadratic",
+    "ldr_weights",
+    "topk_svm",
+]
 
 _LAM = Interval("[0, inf]")
 _FINITE_LAM = Interval("[0, inf)")
 _COUNT = Interval("[1, inf)", integer=True)
 
 
-def ldr(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    regularizer: Regularizer = "kl",
-    constraint: Constraint = "simplex",
-    k: int | Tensor = 1,
-    lam: Number = 1.0,
-    margin: Number = 0.0,
-    normalize: Normalize = None,
-    **common: Unpack[Shared],
-) -> Tensor:
-    """The LDR loss, ``max_{p∈Ω} Σ_k p_k q_k - λ R(p)`` with ``q_k = f_k - f_y + c_y [k≠y]`` (the paper's equation 1).
+class LDRLoss(Loss):
+    """The LDR loss, ``max_{p∈Ω} Σ_k p_k q_k - λ R(p)`` with ``q_k = f_k - f_y + c_y [k≠y]`` (equation 1 of Zhu et al.).
+
+    The whole family; :class:`LDRKLLoss`, :class:`LDRkKLLoss` and :class:`LDRQuadraticLoss` are the members with names.
 
     Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
+        weight: ``(K,)``, what each class counts; None: all the same.
         regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
-        constraint: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
+        constraint: The set Ω: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
         k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
-        lam: λ at least 0, a number or a tensor; ∞ is allowed except for ``"kl"`` on ``"capped"``, where the loss
-            would be infinite.
-        margin: As in :func:`ldr_kl`.
-        normalize: As for every loss.
-        **common: See :class:`labelhedge.losses.Common`.
+        lam: λ at least 0, a number or a tensor; ∞ is allowed except for ``"kl"`` on ``"capped"``, where the loss would
+            be infinite.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
 
     Example:
-        >>> ldr(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
+        >>> LDRLoss(constraint="capped", k=2, lam=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
         tensor(1.5000)
     """
-    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
-    return batch.reduce(_ldr(batch.scaled_logits(), batch.target, regularizer, constraint, **batch.params))
+
+    spec = LossSpec(
+        "ldr",
+        "max_{p∈Ω} p·q - λ R(p)",
+        domains={"k": _COUNT, "lam": _LAM, "margin": MARGIN},
+        choices={"regularizer": ("kl", "quadratic"), "constraint": ("simplex", "capped")},
+        nonnegative=False,
+        symmetric_at={"lam": math.inf},
+        consistency="all k (0 < λ < ∞, equal margins)",
+        reference="Zhu et al. 2023",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        regularizer: Regularizer = "kl",
+        constraint: Constraint = "simplex",
+        k: int | Tensor = 1,
+        lam: Number = 1.0,
+        margin: Number = 0.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            weight,
+            regularizer=regularizer,
+            constraint=constraint,
+            k=k,
+            lam=lam,
+            margin=margin,
+            normalize=normalize,
+            **options,
+        )
+
+    @staticmethod
+    def formula(
+        logits: Tensor,
+        target: Tensor | None,
+        regularizer: Regularizer,
+        constraint: Constraint,
+        k: int | Tensor,
+        lam: Number,
+        margin: Number,
+    ) -> Tensor:
+        """The value of the inner problem at its solution."""
+        assert target is not None
+        _refuse_infinite(lam, regularizer, constraint)
+        return robust_value(gaps(logits, target, margin), lam, regularizer, None if constraint == "simplex" else k)
 
 
-def _ldr(
-    logits: Tensor,
-    target: Tensor | None,
-    regularizer: Regularizer,
-    constraint: Constraint,
-    k: int | Tensor,
-    lam: Number,
-    margin: Number,
-) -> Tensor:
-    assert target is not None
-    return robust_value(gaps(logits, target, margin), lam, regularizer, None if constraint == "simplex" else k)
+class LDRkKLLoss(Loss):
+    """LDR with KL on ``Ω(k)``: a smoothed, consistent top-k SVM (theorem ldr-k-opt of Zhu et al., 2023).
+
+    Since ``Σp <= 1`` may be strict, k = 1 is not :class:`LDRKLLoss`.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        lam: λ in [0, ∞), a number or a tensor that broadcasts against the target; 0 is :class:`TopKSVMLoss`.
+        k: An integer in [1, K], or a tensor of them that broadcasts against the target.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+
+    Example:
+        >>> LDRkKLLoss(margin=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
+        tensor(1.2532)
+    """
+
+    spec = LossSpec(
+        "ldr-k-kl",
+        "max_{p∈Ω(k)} p·q - λ KL(p, 1/K)",
+        domains={"lam": _FINITE_LAM, "k": _COUNT, "margin": MARGIN},
+        consistency="all k (λ > 0, equal margins)",
+        reference="Zhu et al. 2023",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        lam: Number = 1.0,
+        k: int | Tensor = 2,
+        margin: Number = 0.1,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, lam=lam, k=k, margin=margin, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor, margin: Number) -> Tensor:
+        """The value of the inner problem at its solution."""
+        return robust_value(gaps(logits, target, margin), lam, "kl", k)
+
+
+class TopKSVMLoss(Loss):
+    """Top-k SVM loss, ``(1/k) Σ_{i<=k} max(0, f - f_y + c)_[i]`` (Lapin et al., 2018): LDR on Ω(k) with λ = 0.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        k: An integer in [1, K], or a tensor of them that broadcasts against the target.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+
+    Example:
+        >>> TopKSVMLoss()(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
+        tensor(2.5000)
+    """
+
+    spec = LossSpec(
+        "topk-svm",
+        "(1/k) Σ_{i≤k} max(0, f - f_y + c)_[i]",
+        domains={"k": _COUNT, "margin": MARGIN},
+        consistency="none",
+        reference="Lapin et al. 2018",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        k: int | Tensor = 2,
+        margin: Number = 1.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, k=k, margin=margin, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor, k: int | Tensor, margin: Number) -> Tensor:
+        """The value of the inner problem at its solution."""
+        return robust_value(gaps(logits, target, margin), 0.0, "quadratic", k)
+
+
+class LDRQuadraticLoss(Loss):
+    """LDR with ``R(p) = ‖p - 1/K‖²``, on the simplex or on Ω(k).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
+        k: None for the simplex, or for Ω(k) an integer in [1, K] or a tensor of them.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+
+    Example:
+        >>> LDRQuadraticLoss(margin=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
+        tensor(1.4583)
+    """
+
+    spec = LossSpec(
+        "ldr-quadratic",
+        "max_{p∈Ω} p·q - λ‖p - 1/K‖²",
+        domains={"lam": _LAM, "k": _COUNT, "margin": MARGIN},
+        optional=frozenset({"k"}),
+        nonnegative=False,
+        symmetric_at={"lam": math.inf},
+        consistency="all k (0 < λ < ∞, equal margins)",
+        reference="Zhu et al. 2023",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        lam: Number = 1.0,
+        k: int | Tensor | None = None,
+        margin: Number = 0.1,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, lam=lam, k=k, margin=margin, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor | None, margin: Number) -> Tensor:
+        """The value of the inner problem at its solution."""
+        return robust_value(gaps(logits, target, margin), lam, "quadratic", k)
 
 
 def ldr_weights(
@@ -80,204 +280,45 @@ def ldr_weights(
     lam: Number = 1.0,
     margin: Number = 0.0,
     normalize: Normalize = None,
-    **common: Unpack[Shared],
+    **options: Unpack[Options],
 ) -> Tensor:
     """The weights p that attain the maximum in :func:`ldr`, in the shape of the logits with the classes last.
 
-    Args as in :func:`ldr`; weight and reduction play no part.
+    Args:
+        logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
+        target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
+        regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
+        constraint: The set Ω: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
+        k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
+        lam: λ at least 0, a number or a tensor; finite for ``"kl"`` on ``"capped"``.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``temperature`` and ``class_dim``, see :class:`labelhedge.losses.Options`.
 
     Example:
         >>> ldr_weights(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
         tensor([[0.0000, 0.5000, 0.5000]])
     """
-    batch = _prepare(logits, target, regularizer, constraint, k, lam, margin, with_normalizer(common, normalize))
+    given: dict[str, Any] = {"regularizer": regularizer, "constraint": constraint, "k": k, "lam": lam, "margin": margin}
+    given |= {"normalize": normalize, **options}
+    LDRLoss.spec.refuse_unknown(given)
+    batch = prepare(LDRLoss.spec, logits, target, {**LDRLoss.spec.options, **given})
+    _refuse_infinite(lam, regularizer, constraint)
     assert batch.target is not None
     q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
     return robust_weights(q, batch.params["lam"], regularizer, None if constraint == "simplex" else batch.params["k"])
 
 
-def ldr_k_kl(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    lam: Number = 1.0,
-    k: int | Tensor = 2,
-    margin: Number = 0.1,
-    **common: Unpack[Common],
-) -> Tensor:
-    """LDR with KL on ``Ω(k)``: a smoothed, consistent top-k SVM (the paper's theorem ldr-k-opt).
-
-    Since ``Σp <= 1`` may be strict, k = 1 is not :func:`ldr_kl`.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
-        lam: λ in [0, ∞); 0 is :func:`topk_svm`.
-        k: An integer in [1, K].
-        margin: As in :func:`ldr_kl`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> ldr_k_kl(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), margin=0.0)
-        tensor(1.2532)
-    """
-    return apply(LDR_K_KL, logits, target, common, lam=lam, k=k, margin=margin)
+def _refuse_infinite(lam: Number, regularizer: Regularizer, constraint: Constraint) -> None:
+    if (regularizer, constraint, lam) == ("kl", "capped", math.inf):
+        raise ValueError(
+            "lam must be finite for regularizer='kl' on constraint='capped', where the loss would be infinite"
+        )
 
 
-def _ldr_k_kl(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor, margin: Number) -> Tensor:
-    return robust_value(gaps(logits, target, margin), lam, "kl", k)
-
-
-def topk_svm(
-    logits: Tensor, target: Tensor, *, k: int | Tensor = 2, margin: Number = 1.0, **common: Unpack[Common]
-) -> Tensor:
-    """Top-k SVM loss, ``(1/k) Σ_{i<=k} max(0, f - f_y + c)_[i]`` (Lapin et al., 2018): LDR on Ω(k) with λ = 0.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
-        k: An integer in [1, K].
-        margin: As in :func:`ldr_kl`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> topk_svm(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
-        tensor(2.5000)
-    """
-    return apply(TOPK_SVM, logits, target, common, k=k, margin=margin)
-
-
-def _topk_svm(logits: Tensor, target: Tensor, k: int | Tensor, margin: Number) -> Tensor:
-    return robust_value(gaps(logits, target, margin), 0.0, "quadratic", k)
-
-
-def ldr_quadratic(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    lam: Number = 1.0,
-    k: int | Tensor | None = None,
-    margin: Number = 0.1,
-    **common: Unpack[Common],
-) -> Tensor:
-    """LDR with ``R(p) = ‖p - 1/K‖²``, on the simplex or on Ω(k).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
-        lam: λ in [0, ∞].
-        k: None for the simplex, or an integer in [1, K].
-        margin: As in :func:`ldr_kl`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> ldr_quadratic(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), margin=0.0)
-        tensor(1.4583)
-    """
-    return apply(LDR_QUADRATIC, logits, target, common, lam=lam, k=k, margin=margin)
-
-
-def _ldr_quadratic(logits: Tensor, target: Tensor, lam: Number, k: int | Tensor | None, margin: Number) -> Tensor:
-    return robust_value(gaps(logits, target, margin), lam, "quadratic", k)
-
-
-def _prepare(
-    logits: Tensor,
-    target: Tensor,
-    regularizer: Regularizer,
-    constraint: Constraint,
-    k: int | Tensor,
-    lam: Number,
-    margin: Number,
-    common: Common,
-) -> Batch:
-    _check_choices(regularizer, constraint)
-    spec = LDR_K_KL if (regularizer, constraint) == ("kl", "capped") else LDR
-    return prepare(spec, logits, target, common, {"k": k, "lam": lam, "margin": margin})
-
-
-def _check_choices(regularizer: Any, constraint: Any) -> None:
-    if regularizer not in ("kl", "quadratic"):
-        raise ValueError(f"regularizer must be 'kl' or 'quadratic', got {regularizer!r}")
-    if constraint not in ("simplex", "capped"):
-        raise ValueError(f"constraint must be 'simplex' or 'capped', got {constraint!r}")
-
-
-class LDRLoss(Loss):
-    """Module form of :func:`ldr`."""
-
-    function = staticmethod(ldr)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        _check_choices(self.regularizer, self.constraint)
-
-
-class LDRkKLLoss(Loss):
-    """Module form of :func:`ldr_k_kl`."""
-
-    function = staticmethod(ldr_k_kl)
-
-
-class TopKSVMLoss(Loss):
-    """Module form of :func:`topk_svm`."""
-
-    function = staticmethod(topk_svm)
-
-
-class LDRQuadraticLoss(Loss):
-    """Module form of :func:`ldr_quadratic`."""
-
-    function = staticmethod(ldr_quadratic)
-
-
-LDR = LossSpec(
-    "ldr",
-    "max_{p∈Ω} p·q - λ R(p)",
-    _ldr,
-    ldr,
-    LDRLoss,
-    domains={"k": _COUNT, "lam": _LAM, "margin": MARGIN},
-    nonnegative=False,
-    reference="Zhu et al. 2023",
-)
-"""Not registered: the family, of which the registry has members."""
-LDR_K_KL = register(
-    LossSpec(
-        "ldr-k-kl",
-        "max_{p∈Ω(k)} p·q - λ KL(p, 1/K)",
-        _ldr_k_kl,
-        ldr_k_kl,
-        LDRkKLLoss,
-        domains={"lam": _FINITE_LAM, "k": _COUNT, "margin": MARGIN},
-        consistency="all k (λ > 0, equal margins)",
-        reference="Zhu et al. 2023",
-    )
-)
-TOPK_SVM = register(
-    LossSpec(
-        "topk-svm",
-        "(1/k) Σ_{i≤k} max(0, f - f_y + c)_[i]",
-        _topk_svm,
-        topk_svm,
-        TopKSVMLoss,
-        domains={"k": _COUNT, "margin": MARGIN},
-        consistency="none",
-        reference="Lapin et al. 2018",
-    )
-)
-LDR_QUADRATIC = register(
-    LossSpec(
-        "ldr-quadratic",
-        "max_{p∈Ω} p·q - λ‖p - 1/K‖²",
-        _ldr_quadratic,
-        ldr_quadratic,
-        LDRQuadraticLoss,
-        domains={"lam": _LAM, "k": _COUNT, "margin": MARGIN},
-        optional=frozenset({"k"}),
-        nonnegative=False,
-        symmetric_at={"lam": math.inf},
-        consistency="all k (0 < λ < ∞, equal margins)",
-        reference="Zhu et al. 2023",
-    )
-)
+ldr = function_of(LDRLoss)
+ldr_k_kl = function_of(LDRkKLLoss)
+topk_svm = function_of(TopKSVMLoss)
+ldr_quadratic = function_of(LDRQuadraticLoss)

@@ -13,12 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labelhedge.losses import _fused as fused
-from labelhedge.losses._apply import Backend, Batch, Normalize, Number, Reduction, prepare
-from labelhedge.losses._spec import LossSpec
-from labelhedge.losses.aldr import ALDR_KL
-from labelhedge.losses.ldr import LDR_KL
-from labelhedge.losses.probability import CE
+from labelhedge.losses import _kernels as kernels
+from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._options import Backend, Normalize, Number, Reduction
+from labelhedge.losses.aldr import ALDRKLLoss
+from labelhedge.losses.ldr import LDRKLLoss
+from labelhedge.losses.probability import CELoss
+
+__all__ = ["linear_aldr_kl", "linear_ce", "linear_ldr_kl"]
 
 Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 Wanted: TypeAlias = tuple[bool, bool, bool]
@@ -26,17 +29,15 @@ Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class HeadOptions(TypedDict, total=False):
-    """Options of the losses with a linear layer: those of every loss, with class weights under another name.
+    """Options of the losses with a linear layer: those of every loss, whose classes are always the last dimension.
 
     Attributes:
-        class_weight: ``(K,)`` weight of each class.
-        ignore_index: As for every loss, and so are the others.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        temperature: Divides the logits after the normaliser.
-        backend: ``"auto"``, ``"torch"`` or ``"triton"``.
+        ignore_index: Class-index targets of this value count for nothing; -100 by default.
+        reduction: ``"none"``, ``"mean"`` (the default) or ``"sum"``.
+        temperature: Divides the logits after the normaliser; 1 by default.
+        backend: ``"auto"`` (the default), ``"torch"`` or ``"triton"``.
     """
 
-    class_weight: Tensor | None
     ignore_index: int
     reduction: Reduction
     temperature: Number
@@ -45,22 +46,26 @@ class HeadOptions(TypedDict, total=False):
 
 def linear_ce(
     hidden: Tensor,
-    weight: Tensor,
+    linear_weight: Tensor,
     target: Tensor,
-    bias: Tensor | None = None,
+    linear_bias: Tensor | None = None,
     *,
+    weight: Tensor | None = None,
     normalize: Normalize = None,
     **options: Unpack[HeadOptions],
 ) -> Tensor:
-    """:func:`ce` of ``hidden @ weight.T + bias``.
+    """Cross entropy of ``hidden @ linear_weight.T + linear_bias``, without all logits at once.
 
     Args:
         hidden: ``(N, H)``, or ``(..., H)``.
-        weight: ``(K, H)``, as in ``nn.Linear``.
+        linear_weight: ``(K, H)``, as in ``nn.Linear``.
         target: Class indices, ``(N,)`` or ``(...)``.
-        bias: ``(K,)`` or None.
-        normalize: As for every loss.
-        **options: See :class:`HeadOptions`.
+        linear_bias: ``(K,)`` or None.
+        weight: ``(K,)``, what each class counts; None: all the same.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
     Returns:
         The loss reduced as asked.
@@ -69,101 +74,147 @@ def linear_ce(
         >>> linear_ce(torch.ones(1, 2), torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.tensor([0]))
         tensor(0.1269)
     """
-    return _loss(CE, hidden, weight, target, bias, normalize, options, {})
+    given: dict[str, Any] = {"weight": weight, "normalize": normalize, **options}
+    return _loss(CELoss, hidden, linear_weight, target, linear_bias, given)
 
 
 def linear_ldr_kl(
     hidden: Tensor,
-    weight: Tensor,
+    linear_weight: Tensor,
     target: Tensor,
-    bias: Tensor | None = None,
+    linear_bias: Tensor | None = None,
     *,
     lam: Number = 1.0,
     margin: Number = 0.1,
+    weight: Tensor | None = None,
     normalize: Normalize = "l1",
     **options: Unpack[HeadOptions],
 ) -> Tensor:
-    """:func:`ldr_kl` of ``hidden @ weight.T + bias``.
+    """LDR-KL (see :func:`ldr_kl`) of ``hidden @ linear_weight.T + linear_bias``, without all logits at once.
 
-    Args and result as in :func:`linear_ce` and :func:`ldr_kl`.
+    Args:
+        hidden: ``(N, H)``, or ``(..., H)``.
+        linear_weight: ``(K, H)``, as in ``nn.Linear``.
+        target: Class indices, ``(N,)`` or ``(...)``.
+        linear_bias: ``(K,)`` or None.
+        weight: ``(K,)``, what each class counts; None: all the same.
+        lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
+        margin: c, at least 0, a number or a tensor of K values.
+        normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
+            same after a softplus; None: nothing.
+        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Returns:
+        The loss reduced as asked.
 
     Example:
         >>> linear_ldr_kl(torch.ones(1, 1), torch.tensor([[2.0], [0.0], [-1.0]]), torch.tensor([0]), lam=math.inf)
         tensor(-1.6000)
     """
-    return _loss(LDR_KL, hidden, weight, target, bias, normalize, options, {"lam": lam, "margin": margin})
+    given: dict[str, Any] = {"lam": lam, "margin": margin, "weight": weight, "normalize": normalize, **options}
+    return _loss(LDRKLLoss, hidden, linear_weight, target, linear_bias, given)
 
 
 def linear_aldr_kl(
     hidden: Tensor,
-    weight: Tensor,
+    linear_weight: Tensor,
     target: Tensor,
-    bias: Tensor | None = None,
+    linear_bias: Tensor | None = None,
     *,
     lambda0: Number = 1.0,
     alpha: Number | None = None,
     margin: Number = 0.1,
     lam: Tensor | None = None,
+    weight: Tensor | None = None,
     normalize: Normalize = "l1",
     **options: Unpack[HeadOptions],
 ) -> Tensor:
-    """:func:`aldr_kl` of ``hidden @ weight.T + bias``.
+    """ALDR-KL (see :func:`aldr_kl`) of ``hidden @ linear_weight.T + linear_bias``, without all logits at once.
 
-    Args and result as in :func:`linear_ce` and :func:`aldr_kl`.
+    Args:
+        hidden: ``(N, H)``, or ``(..., H)``.
+        linear_weight: ``(K, H)``, as in ``nn.Linear``.
+        target: Class indices, ``(N,)`` or ``(...)``.
+        linear_bias: ``(K,)`` or None.
+        weight: ``(K,)``, what each class counts; None: all the same.
+        lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
+        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None.
+        margin: c, at least 0, a number or a tensor of K values.
+        lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target.
+        normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
+            same after a softplus; None: nothing.
+        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Returns:
+        The loss reduced as asked.
 
     Example:
         >>> linear_aldr_kl(torch.ones(1, 1), torch.tensor([[2.0], [0.0], [-1.0]]), torch.tensor([0]))
         tensor(-0.8056)
     """
-    params = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "lam": lam}
-    return _loss(ALDR_KL, hidden, weight, target, bias, normalize, options, params)
+    given: dict[str, Any] = {
+        "lambda0": lambda0,
+        "alpha": alpha,
+        "margin": margin,
+        "weight": weight,
+        "normalize": normalize,
+        **options,
+    }
+    return _loss(ALDRKLLoss, hidden, linear_weight, target, linear_bias, given, lam)
 
 
 def _loss(
-    spec: LossSpec,
+    kind: type[Loss],
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
     bias: Tensor | None,
-    normalize: Normalize,
-    options: HeadOptions,
-    params: dict[str, Any],
+    given: dict[str, Any],
+    lam: Tensor | None = None,
 ) -> Tensor:
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[-1]:
         raise ValueError(
-            f"hidden must have shape (..., H) and weight (K, H), got {tuple(hidden.shape)} and {tuple(weight.shape)}"
+            "hidden must have shape (..., H) and linear_weight (K, H), "
+            f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have shape ({len(weight)},), one per class, got {tuple(bias.shape)}")
+        raise ValueError(f"linear_bias must have shape ({len(weight)},), one per class, got {tuple(bias.shape)}")
     if torch.is_autocast_enabled(hidden.device.type):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-    common: Any = {"normalize": normalize, "class_dim": -1, **options}
-    common["weight"] = common.pop("class_weight", None)
+    spec = kind.spec
+    spec.refuse_unknown(given)
+    options = {**spec.options, "class_dim": -1, **given}
     stand_in = hidden.new_empty(()).expand(*hidden.shape[:-1], len(weight))  # of the logits, for the checks
-    batch = prepare(spec, stand_in, target, common, params.copy())
-    if not batch.fused:
-        return spec.function(F.linear(hidden, weight, bias), target, **common, **params)
+    batch = prepare(spec, stand_in, target, options)
+    if not batch.for_kernels:
+        batch = prepare(spec, F.linear(hidden, weight, bias), target, options)
+    if lam is not None:
+        batch = batch.with_params(lam=per_sample("lam", lam, batch.logits, batch.target))
+    if not batch.for_kernels:
+        return kind.of_batch(batch, {})[0]
     if torch.compiler.is_compiling():
         layer = [weight] if bias is None else [weight, bias]
-        call = fused.kernel_call(spec, batch, None, fused.denominator(batch))
-        return fused.compiled_loss(call, batch, hidden, layer)[0]
-    visit = _HeadVisit(spec, batch)
+        call = kernels.kernel_call(batch, None, kernels.denominator(batch))
+        return kernels.compiled_loss(call, batch, hidden, layer)[0]
+    head = _Head(batch)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias)):
-        return _with_gradients(hidden, weight, bias, visit)
+        return _with_gradients(hidden, weight, bias, head)
     with torch.no_grad():
-        return visit.loss((hidden, weight, bias), (False, False, False))
+        return head.loss((hidden, weight, bias), (False, False, False))
 
 
-class _HeadVisit:
-    """A visit to the layer and what it finds; inputs are hidden units, weights and biases."""
+class _Head:
+    """A layer with its loss, and what the kernels find; inputs are hidden units, weights and biases."""
 
     lam: Tensor
     gradients: Gradients | None = None
 
-    def __init__(self, spec: LossSpec, batch: Batch) -> None:
-        self.spec, self.batch = spec, batch
-        self.call = fused.kernel_call(spec, batch, None, fused.denominator(batch))
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.call = kernels.kernel_call(batch, None, kernels.denominator(batch))
 
     def loss(self, inputs: Inputs, wanted: Wanted) -> Tensor:
         """The reduced loss; the gradients ``wanted`` are kept, if they are good before the upstream is known."""
@@ -211,24 +262,25 @@ class _HeadVisit:
         """The loss by a matrix product and the plain formula."""
         hidden, weight, bias = inputs
         batch = replace(self.batch, logits=F.linear(hidden, weight, bias)).plain()
-        params = batch.params | ({"lam": self.lam.view(*hidden.shape[:-1], 1)} if "lam" in batch.params else {})
-        return batch.reduce(self.spec.formula(batch.scaled_logits(), batch.target, **params))
+        return batch.reduce(
+            batch.with_params(**kernels.found_lam(batch, self.lam.view(*hidden.shape[:-1], 1))).values()
+        )
 
 
 class _WithGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, visit: _HeadVisit) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.visit = visit
-        return visit.loss((hidden, weight, bias), ctx.needs_input_grad[:3])
+        ctx.head = head
+        return head.loss((hidden, weight, bias), ctx.needs_input_grad[:3])
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         inputs, wanted = ctx.saved_tensors, ctx.needs_input_grad[:3]
         if not torch.is_grad_enabled():
-            return *ctx.visit.take_gradients(inputs, wanted, upstream), None
+            return *ctx.head.take_gradients(inputs, wanted, upstream), None
         differentiable = [x for x, want in zip(inputs, wanted, strict=True) if want]
-        loss = ctx.visit.differentiable_loss(inputs)
+        loss = ctx.head.differentiable_loss(inputs)
         found = iter(torch.autograd.grad(loss, differentiable, upstream, create_graph=True))
         return *(next(found) if want else None for want in wanted), None
 

@@ -2,98 +2,126 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, is_label, take
-from labelhedge.losses._module import Loss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import gaps
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._math import maximum, where
+from labelhedge.losses._options import Interval, Normalize, Number, Options
+from labelhedge.losses._spec import LossSpec, one_by_one
+
+__all__ = ["CSLoss", "WWLoss", "cs", "ww"]
 
 MARGIN = Interval("[0, inf)")
 
 
-def gaps(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
-    """``q_k = f_k - f_y + c_y`` for the other classes and 0 for the label, ``(..., K)``."""
-    others = logits - take(logits, target) + margin
-    if torch.compiler.is_compiling():
-        return torch.where(is_label(target, logits), 0.0, others)
-    return others.scatter(-1, target, 0.0)
+def _ww(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    return sums[1], 0.0, 1.0, 0.0, -sums[2]
 
 
-def cs(logits: Tensor, target: Tensor, *, margin: Number = 1.0, **common: Unpack[Common]) -> Tensor:
-    """Crammer-Singer loss (multi-class SVM), ``max(0, max_{k≠y} f_k - f_y + c_y)``.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: Class indices. (Class probabilities have no natural reading.)
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none)
-            that broadcasts against the target.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> cs(torch.tensor([[2.0, 1.5, 0.0]]), torch.tensor([0]))
-        tensor(0.5000)
-    """
-    return apply(CS, logits, target, common, margin=margin)
-
-
-def _cs(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
-    return gaps(logits, target, margin).amax(-1, keepdim=True)
-
-
-def ww(logits: Tensor, target: Tensor, *, margin: Number = 1.0, **common: Unpack[Common]) -> Tensor:
-    """Weston-Watkins loss, ``Σ_{k≠y} max(0, f_k - f_y + c_y)``: a sum over the classes, not a mean.
-
-    Args and result as in :func:`cs`.
-
-    Example:
-        >>> ww(torch.tensor([[2.0, 1.5, 1.5]]), torch.tensor([0]))
-        tensor(1.)
-    """
-    return apply(WW, logits, target, common, margin=margin)
-
-
-def _ww(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
-    return gaps(logits, target, margin).relu().sum(-1, keepdim=True)
+def _hinge(p: Any, q: Any, params: Any) -> Any:
+    return maximum(q, 0.0), where(q > 0.0, 1.0, 0.0)
 
 
 class CSLoss(Loss):
-    """Module form of :func:`cs`."""
+    """Crammer-Singer loss (multi-class SVM), ``max(0, max_{k≠y} f_k - f_y + c_y)``.
 
-    function = staticmethod(cs)
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
 
-class WWLoss(Loss):
-    """Module form of :func:`ww`."""
+    Example:
+        >>> CSLoss()(torch.tensor([[2.0, 1.5, 0.0]]), torch.tensor([0]))
+        tensor(0.5000)
+    """
 
-    function = staticmethod(ww)
-
-
-CS = register(
-    LossSpec(
+    spec = LossSpec(
         "cs",
         "max(0, max_{k≠y} f_k - f_y + c)",
-        _cs,
-        cs,
-        CSLoss,
         domains={"margin": MARGIN},
         grid=one_by_one(margin=(0.1, 1.0, 10.0)),
+        closed_form=ClosedForm(needs="smooth maximum", lam=0.0),
         consistency="none",
         reference="Crammer and Singer 2001",
     )
-)
-WW = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        margin: Number = 1.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, margin=margin, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
+        """The largest gap; that of the label is 0."""
+        return gaps(logits, target, margin).amax(-1, keepdim=True)
+
+
+class WWLoss(Loss):
+    """Weston-Watkins loss, ``Σ_{k≠y} max(0, f_k - f_y + c_y)``: a sum over the classes, not a mean.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+            broadcasts against the target.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
+        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+
+    Example:
+        >>> WWLoss()(torch.tensor([[2.0, 1.5, 1.5]]), torch.tensor([0]))
+        tensor(1.)
+    """
+
+    spec = LossSpec(
         "ww",
         "Σ_{k≠y} max(0, f_k - f_y + c)",
-        _ww,
-        ww,
-        WWLoss,
         domains={"margin": MARGIN},
         grid=one_by_one(margin=(0.1, 1.0, 10.0)),
+        closed_form=ClosedForm(_ww, needs="terms", terms=_hinge),
         consistency="none",
         reference="Weston and Watkins 1998",
     )
-)
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        margin: Number = 1.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, margin=margin, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
+        """The sum of the positive gaps."""
+        return gaps(logits, target, margin).relu().sum(-1, keepdim=True)
+
+
+cs = function_of(CSLoss)
+ww = function_of(WWLoss)

@@ -2,192 +2,268 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
+import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, take
-from labelhedge.losses._module import Loss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.bounded import AGCE, AUL, _agce, _aul
-from labelhedge.losses.probability import LOG_1E_4, RCE, _rce, of_log_p
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import log_softmax, take
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss
+from labelhedge.losses._options import POSITIVE, Interval, Normalize, Number, Options
+from labelhedge.losses._spec import LossSpec, one_by_one
+from labelhedge.losses.bounded import AGCELoss, AULLoss, agce_and_slope, aul_and_slope
+from labelhedge.losses.probability import LOG_1E_4, NEGATIVE, RCELoss, rce_and_slope
+
+__all__ = ["NCEAGCELoss", "NCEAULLoss", "NCELoss", "NCERCELoss", "nce", "nce_agce", "nce_aul", "nce_rce"]
 
 _WEIGHT = Interval("[0, inf)")
+_GRID = one_by_one(alpha=(0.1, 5.0, 9.9), beta=(9.9, 5.0, 0.1))
 
 
-def nce(logits: Tensor, target: Tensor, **common: Unpack[Common]) -> Tensor:
-    """Normalised cross entropy, ``log p_y / Σ_k log p_k`` (Ma et al., 2020). Symmetric.
-
-    Args and result as in :func:`ce`; class probabilities give the expected loss.
-
-    Example:
-        >>> nce(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(0.2500)
-    """
-    return apply(NCE, logits, target, common)
+def _nce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    value = log_p / sums[0]
+    return value, (classes * value - 1.0) / sums[0], 0.0, -value / sums[0], 1.0 / sums[0]
 
 
-def _nce(log_p: Tensor, target: Tensor | None) -> Tensor:
-    return take(log_p, target) / log_p.sum(-1, keepdim=True)
+def _nce_and(log_p: Any, sums: Any, classes: Any, alpha: Any, beta: Any, value: Any, slope: Any) -> Any:
+    """α·NCE + β·a loss g(log p_y)."""
+    nce = log_p / sums[0]
+    on_p = alpha * (classes * nce - 1.0) / sums[0] - beta * slope
+    return alpha * nce + beta * value, on_p, 0.0, -alpha * nce / sums[0], alpha / sums[0] + beta * slope
 
 
-def _nce_plus(partner: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The formula ``α·NCE + β·partner``."""
-
-    def combined(log_p: Tensor, target: Tensor | None, alpha: Number, beta: Number, **params: Number) -> Tensor:
-        return alpha * _nce(log_p, target) + beta * partner(log_p, target, **params)
-
-    return combined
+def _nce_rce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    value, slope = rce_and_slope(log_p, params[2])
+    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
 
 
-def nce_rce(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    alpha: Number = 5.0,
-    beta: Number = 5.0,
-    A: Number = LOG_1E_4,
-    **common: Unpack[Common],
-) -> Tensor:
-    """``α·NCE + β·RCE`` (Ma et al., 2020).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        alpha: Weight of :func:`nce`, at least 0.
-        beta: Weight of :func:`rce`, at least 0.
-        A: As in :func:`rce`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> nce_rce(torch.zeros(1, 4), torch.tensor([0]), alpha=1.0, beta=1.0, A=-4.0)
-        tensor(3.2500)
-    """
-    return apply(NCE_RCE, logits, target, common, alpha=alpha, beta=beta, A=A)
+def _nce_agce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    value, slope = agce_and_slope(log_p, params[2], params[3])
+    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
 
 
-def nce_agce(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    alpha: Number = 5.0,
-    beta: Number = 5.0,
-    a: Number = 3.0,
-    q: Number = 1.5,
-    **common: Unpack[Common],
-) -> Tensor:
-    """``α·NCE + β·AGCE`` (Zhou et al., 2021).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        alpha: Weight of :func:`nce`, at least 0.
-        beta: Weight of :func:`agce`, at least 0.
-        a: As in :func:`agce`.
-        q: As in :func:`agce`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> nce_agce(torch.zeros(1, 4), torch.tensor([0]), alpha=1.0, beta=1.0, a=1.0, q=1.0)
-        tensor(1.)
-    """
-    return apply(NCE_AGCE, logits, target, common, alpha=alpha, beta=beta, a=a, q=q)
-
-
-def nce_aul(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    alpha: Number = 5.0,
-    beta: Number = 5.0,
-    a: Number = 6.0,
-    q: Number = 1.5,
-    **common: Unpack[Common],
-) -> Tensor:
-    """``α·NCE + β·AUL`` (Zhou et al., 2021).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        alpha: Weight of :func:`nce`, at least 0.
-        beta: Weight of :func:`aul`, at least 0.
-        a: As in :func:`aul`.
-        q: As in :func:`aul`.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> nce_aul(torch.zeros(1, 4), torch.tensor([0]), alpha=1.0, beta=1.0, a=2.0, q=1.0)
-        tensor(1.)
-    """
-    return apply(NCE_AUL, logits, target, common, alpha=alpha, beta=beta, a=a, q=q)
+def _nce_aul(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    value, slope = aul_and_slope(log_p, params[2], params[3])
+    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
 
 
 class NCELoss(Loss):
-    """Module form of :func:`nce`."""
+    """Normalised cross entropy, ``log p_y / Σ_k log p_k`` (Ma et al., 2020). Symmetric.
 
-    function = staticmethod(nce)
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
 
-class NCERCELoss(Loss):
-    """Module form of :func:`nce_rce`."""
+    Example:
+        >>> NCELoss()(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.2500)
+    """
 
-    function = staticmethod(nce_rce)
-
-
-class NCEAGCELoss(Loss):
-    """Module form of :func:`nce_agce`."""
-
-    function = staticmethod(nce_agce)
-
-
-class NCEAULLoss(Loss):
-    """Module form of :func:`nce_aul`."""
-
-    function = staticmethod(nce_aul)
-
-
-NCE = register(
-    LossSpec(
+    spec = LossSpec(
         "nce",
         "log p_y / Σ_k log p_k",
-        of_log_p(_nce),
-        nce,
-        NCELoss,
         soft_targets=True,
+        closed_form=ClosedForm(_nce, needs="sum of log p"),
         bounded=True,
         symmetric_at={},
         consistency="top 1",
         reference="Ma et al. 2020",
     )
-)
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None) -> Tensor:
+        """``log p_y / Σ_k log p_k``, over the classes that are not masked."""
+        log_p = log_softmax(logits)
+        return take(log_p, target) / torch.where(log_p == -torch.inf, 0.0, log_p).sum(-1, keepdim=True)
 
 
-def _combination(
-    partner: LossSpec,
-    partner_formula: Callable[..., Tensor],
-    function: Callable[..., Tensor],
-    module: type[Loss],
-    symmetric_at: dict[str, float] | None,
-    reference: str,
-) -> LossSpec:
-    return register(
-        LossSpec(
-            f"nce+{partner.id}",
-            f"α·NCE + β·{partner.id.upper()}",
-            of_log_p(_nce_plus(partner_formula)),
-            function,
-            module,
-            domains={"alpha": _WEIGHT, "beta": _WEIGHT, **partner.domains},
-            grid=one_by_one(alpha=(0.1, 5.0, 9.9), beta=(9.9, 5.0, 0.1)),
-            soft_targets=True,
-            bounded=True,
-            symmetric_at=symmetric_at,
-            reference=reference,
-        )
+class NCERCELoss(Loss):
+    """``α·NCE + β·RCE``, normalised cross entropy with :class:`RCELoss` (Ma et al., 2020).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        alpha: α, the weight of :class:`NCELoss`, at least 0.
+        beta: β, the weight of :class:`RCELoss`, at least 0.
+        A: What stands for log 0, negative; log 1e-4 by default.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> NCERCELoss(alpha=1.0, beta=1.0, A=-4.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(3.2500)
+    """
+
+    spec = LossSpec(
+        "nce+rce",
+        "α·NCE + β·RCE",
+        domains={"alpha": _WEIGHT, "beta": _WEIGHT, "A": NEGATIVE},
+        grid=_GRID,
+        soft_targets=True,
+        closed_form=ClosedForm(_nce_rce, ("alpha", "beta", "A"), needs="sum of log p"),
+        bounded=True,
+        symmetric_at={},
+        reference="Ma et al. 2020",
     )
 
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        alpha: Number = 5.0,
+        beta: Number = 5.0,
+        A: Number = LOG_1E_4,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, alpha=alpha, beta=beta, A=A, normalize=normalize, **options)
 
-NCE_RCE = _combination(RCE, _rce, nce_rce, NCERCELoss, {}, "Ma et al. 2020")
-NCE_AGCE = _combination(AGCE, _agce, nce_agce, NCEAGCELoss, {"beta": 0.0}, "Zhou et al. 2021")
-NCE_AUL = _combination(AUL, _aul, nce_aul, NCEAULLoss, {"beta": 0.0}, "Zhou et al. 2021")
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, alpha: Number, beta: Number, A: Number) -> Tensor:
+        """``α·NCE + β·RCE``."""
+        return alpha * NCELoss.formula(logits, target) + beta * RCELoss.formula(logits, target, A=A)
+
+
+class NCEAGCELoss(Loss):
+    """``α·NCE + β·AGCE``, normalised cross entropy with :class:`AGCELoss` (Zhou et al., 2021).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        alpha: α, the weight of :class:`NCELoss`, at least 0.
+        beta: β, the weight of :class:`AGCELoss`, at least 0.
+        a: Positive.
+        q: Positive.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> NCEAGCELoss(alpha=1.0, beta=1.0, a=1.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(1.)
+    """
+
+    spec = LossSpec(
+        "nce+agce",
+        "α·NCE + β·AGCE",
+        domains={"alpha": _WEIGHT, "beta": _WEIGHT, "a": POSITIVE, "q": POSITIVE},
+        grid=_GRID,
+        soft_targets=True,
+        closed_form=ClosedForm(_nce_agce, ("alpha", "beta", "a", "q"), needs="sum of log p"),
+        bounded=True,
+        symmetric_at={"beta": 0.0},
+        reference="Zhou et al. 2021",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        alpha: Number = 5.0,
+        beta: Number = 5.0,
+        a: Number = 3.0,
+        q: Number = 1.5,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, alpha=alpha, beta=beta, a=a, q=q, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, alpha: Number, beta: Number, a: Number, q: Number) -> Tensor:
+        """``α·NCE + β·AGCE``."""
+        return alpha * NCELoss.formula(logits, target) + beta * AGCELoss.formula(logits, target, a=a, q=q)
+
+
+class NCEAULLoss(Loss):
+    """``α·NCE + β·AUL``, normalised cross entropy with :class:`AULLoss` (Zhou et al., 2021).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        alpha: α, the weight of :class:`NCELoss`, at least 0.
+        beta: β, the weight of :class:`AULLoss`, at least 0.
+        a: Above 1.
+        q: Positive.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> NCEAULLoss(alpha=1.0, beta=1.0, a=2.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(1.)
+    """
+
+    spec = LossSpec(
+        "nce+aul",
+        "α·NCE + β·AUL",
+        domains={"alpha": _WEIGHT, "beta": _WEIGHT, "a": Interval("(1, inf)"), "q": POSITIVE},
+        grid=_GRID,
+        soft_targets=True,
+        closed_form=ClosedForm(_nce_aul, ("alpha", "beta", "a", "q"), needs="sum of log p"),
+        bounded=True,
+        symmetric_at={"beta": 0.0},
+        reference="Zhou et al. 2021",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        alpha: Number = 5.0,
+        beta: Number = 5.0,
+        a: Number = 6.0,
+        q: Number = 1.5,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, alpha=alpha, beta=beta, a=a, q=q, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, alpha: Number, beta: Number, a: Number, q: Number) -> Tensor:
+        """``α·NCE + β·AUL``."""
+        return alpha * NCELoss.formula(logits, target) + beta * AULLoss.formula(logits, target, a=a, q=q)
+
+
+nce = function_of(NCELoss)
+nce_rce = function_of(NCERCELoss)
+nce_agce = function_of(NCEAGCELoss)
+nce_aul = function_of(NCEAULLoss)

@@ -6,108 +6,70 @@ probabilities ``t`` as target; the loss is then its expectation over labels draw
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from labelhedge.losses._apply import Common, Number, apply, log_softmax, take
-from labelhedge.losses._module import Loss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
+from labelhedge.losses import _cpu as cpu
+from labelhedge.losses._batch import Batch
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import log_softmax, take
+from labelhedge.losses._function import function_of
+from labelhedge.losses._loss import Loss, Rows
+from labelhedge.losses._math import exp, expm1, maximum
+from labelhedge.losses._options import Interval, Normalize, Number, Options
+from labelhedge.losses._spec import LossSpec, one_by_one
 
-_UNIT = Interval("[0, 1]")
+__all__ = ["CELoss", "GCELoss", "MAELoss", "MSELoss", "RCELoss", "SCELoss", "ce", "gce", "mae", "mse", "rce", "sce"]
+
+UNIT = Interval("[0, 1]")
+NEGATIVE = Interval("(-inf, 0)")
 LOG_1E_4 = math.log(1e-4)
 """What stands for log 0 in reverse cross entropy (Ma et al., 2020)."""
 
 
-def of_log_p(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A formula in ``log p`` as a formula in the logits."""
-
-    @functools.wraps(formula)
-    def of_logits(logits: Tensor, target: Tensor | None, **params: Number) -> Tensor:
-        return formula(log_softmax(logits), target, **params)
-
-    return of_logits
+def _ce(log_p: Any, params: Any) -> Any:
+    return -log_p, -1.0
 
 
-def ce(logits: Tensor, target: Tensor, **common: Unpack[Common]) -> Tensor:
-    """Cross entropy, ``-log p_y``: the same numbers as :func:`torch.nn.functional.cross_entropy`.
-
-    Args:
-        logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
-        target: Class indices, or class probabilities of the shape of the logits.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Returns:
-        The loss reduced as asked: a scalar, or with ``reduction="none"`` the shape of the class indices. Computed and
-        returned in float32 for half-precision logits.
-
-    Example:
-        >>> ce(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
-        tensor(0.1269)
-    """
-    return apply(CE, logits, target, common)
+def _mae(log_p: Any, params: Any) -> Any:
+    return -2.0 * expm1(log_p), -2.0 * exp(log_p)
 
 
-def _ce(log_p: Tensor, target: Tensor | None) -> Tensor:
-    return -take(log_p, target)
+def _mse(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+    p, miss = exp(log_p), expm1(log_p)
+    return miss * miss + sums[1], -2.0 * (sums[1] + p * miss), 2.0, 0.0, -2.0 * p
 
 
-def mae(logits: Tensor, target: Tensor, **common: Unpack[Common]) -> Tensor:
-    """Mean absolute error, ``‖e_y - p‖₁ = 2(1 - p_y)`` (Ghosh et al., 2017). Symmetric.
-
-    Args and result as in :func:`ce`.
-
-    Example:
-        >>> mae(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(1.5000)
-    """
-    return apply(MAE, logits, target, common)
+def _square(p: Any, q: Any, params: Any) -> Any:
+    return p * p, p * p
 
 
-def _mae(log_p: Tensor, target: Tensor | None) -> Tensor:
-    return -2 * torch.expm1(take(log_p, target))
+def box_cox_and_slope(log_p: Any, q: Any) -> Any:
+    """``(1 - p^q)/q`` and its derivative in ``log p``; a q of 1e-19 is 0 in every precision."""
+    q = maximum(q, 1e-19)
+    scaled = q * log_p
+    return -expm1(scaled) / q, -exp(scaled)
 
 
-def mse(logits: Tensor, target: Tensor, **common: Unpack[Common]) -> Tensor:
-    """Squared error (Brier score), ``‖e_y - p‖² = 1 - 2 p_y + ‖p‖²`` (Ghosh et al., 2017).
-
-    Args and result as in :func:`ce`.
-
-    Example:
-        >>> mse(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(0.7500)
-    """
-    return apply(MSE, logits, target, common)
+def _gce(log_p: Any, params: Any) -> Any:
+    return box_cox_and_slope(log_p, params[0])
 
 
-def _mse(log_p: Tensor, target: Tensor | None) -> Tensor:
-    p = log_p.exp()
-    # (1 - p_y)² + the other squares: nothing cancels when p_y -> 1
-    return torch.expm1(take(log_p, target)).square() + (p.square().sum(-1, keepdim=True) - take(p, target).square())
+def _sce(log_p: Any, params: Any) -> Any:
+    alpha, A = params[0], params[1]
+    return -alpha * log_p + (1.0 - alpha) * A * expm1(log_p), -alpha + (1.0 - alpha) * A * exp(log_p)
 
 
-def gce(logits: Tensor, target: Tensor, *, q: Number = 0.7, **common: Unpack[Common]) -> Tensor:
-    """Generalised cross entropy, ``(1 - p_y^q)/q`` (Zhang and Sabuncu, 2018): CE as q -> 0, half of MAE at q = 1.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        q: In [0, 1]; a number or a tensor that broadcasts against the class indices.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> gce(torch.zeros(1, 4), torch.tensor([0]), q=1.0)
-        tensor(0.7500)
-    """
-    return apply(GCE, logits, target, common, q=q)
+def rce_and_slope(log_p: Any, A: Any) -> Any:
+    """Reverse cross entropy and its derivative in ``log p``."""
+    return A * expm1(log_p), A * exp(log_p)
 
 
-def _gce(log_p: Tensor, target: Tensor | None, q: Number) -> Tensor:
-    return box_cox(take(log_p, target), q)
+def _rce(log_p: Any, params: Any) -> Any:
+    return rce_and_slope(log_p, params[0])
 
 
 def box_cox(log_p: Tensor, q: Number) -> Tensor:
@@ -116,155 +78,313 @@ def box_cox(log_p: Tensor, q: Number) -> Tensor:
     return -torch.expm1(q * log_p) / q
 
 
-def sce(logits: Tensor, target: Tensor, *, alpha: Number = 0.5, A: Number = -4.0, **common: Unpack[Common]) -> Tensor:
-    """Symmetric cross entropy, ``α·CE + (1 - α)·RCE`` (Wang et al., 2019), the paper's convex combination.
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        alpha: Weight of CE, in [0, 1]. At 0 the loss is symmetric.
-        A: What stands for log 0 in RCE, negative.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> sce(torch.zeros(1, 4), torch.tensor([0]), alpha=0.0)
-        tensor(3.)
-    """
-    return apply(SCE, logits, target, common, alpha=alpha, A=A)
-
-
-def _sce(log_p: Tensor, target: Tensor | None, alpha: Number, A: Number) -> Tensor:
-    log_p_y = take(log_p, target)
-    return -alpha * log_p_y + (1 - alpha) * A * torch.expm1(log_p_y)
-
-
-def rce(logits: Tensor, target: Tensor, *, A: Number = LOG_1E_4, **common: Unpack[Common]) -> Tensor:
-    """Reverse cross entropy, ``-Σ_k p_k log e_y = -A (1 - p_y)``, with A in place of log 0 (Wang et al., 2019).
-
-    Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        A: Negative; log 1e-4 by default.
-        **common: See :class:`labelhedge.losses.Common`.
-
-    Example:
-        >>> rce(torch.zeros(1, 4), torch.tensor([0]), A=-4.0)
-        tensor(3.)
-    """
-    return apply(RCE, logits, target, common, A=A)
-
-
-def _rce(log_p: Tensor, target: Tensor | None, A: Number) -> Tensor:
-    return A * torch.expm1(take(log_p, target))
-
-
 class CELoss(Loss):
-    """Module form of :func:`ce`."""
+    """Cross entropy, ``-log p_y``: the same numbers as ``torch.nn.CrossEntropyLoss``.
 
-    function = staticmethod(ce)
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> CELoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.1269)
+    """
+
+    spec = LossSpec(
+        "ce",
+        "-log p_y",
+        soft_targets=True,
+        closed_form=ClosedForm(_ce),
+        min_classes=1,
+        consistency="all k",
+    )
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None) -> Tensor:
+        """``-log p_y``."""
+        return -take(log_softmax(logits), target)
+
+    @classmethod
+    def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
+        """On a CPU torch's own function."""
+        if not batch.for_kernels and cpu.serves(batch) and batch.valid is None:
+            return cpu.cross_entropy(batch, batch.weight, batch.reduction), {}
+        return super().of_batch(batch, rows)
 
 
 class MAELoss(Loss):
-    """Module form of :func:`mae`."""
+    """Mean absolute error, ``‖e_y - p‖₁ = 2(1 - p_y)`` (Ghosh et al., 2017). Symmetric.
 
-    function = staticmethod(mae)
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
 
-class MSELoss(Loss):
-    """Module form of :func:`mse`."""
+    Example:
+        >>> MAELoss()(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(1.5000)
+    """
 
-    function = staticmethod(mse)
-
-
-class GCELoss(Loss):
-    """Module form of :func:`gce`."""
-
-    function = staticmethod(gce)
-
-
-class SCELoss(Loss):
-    """Module form of :func:`sce`."""
-
-    function = staticmethod(sce)
-
-
-class RCELoss(Loss):
-    """Module form of :func:`rce`."""
-
-    function = staticmethod(rce)
-
-
-CE = register(LossSpec("ce", "-log p_y", of_log_p(_ce), ce, CELoss, soft_targets=True, consistency="all k"))
-MAE = register(
-    LossSpec(
+    spec = LossSpec(
         "mae",
         "2(1 - p_y)",
-        of_log_p(_mae),
-        mae,
-        MAELoss,
         soft_targets=True,
+        closed_form=ClosedForm(_mae),
         bounded=True,
         symmetric_at={},
         consistency="top 1",
         reference="Ghosh et al. 2017",
     )
-)
-MSE = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None) -> Tensor:
+        """``2(1 - p_y)``."""
+        return -2 * torch.expm1(take(log_softmax(logits), target))
+
+
+class MSELoss(Loss):
+    """Squared error (Brier score), ``‖e_y - p‖² = 1 - 2 p_y + ‖p‖²`` (Ghosh et al., 2017).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> MSELoss()(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.7500)
+    """
+
+    spec = LossSpec(
         "mse",
         "1 - 2 p_y + ‖p‖²",
-        of_log_p(_mse),
-        mse,
-        MSELoss,
         soft_targets=True,
+        closed_form=ClosedForm(_mse, needs="terms", terms=_square),
         bounded=True,
         consistency="all k",
         reference="Ghosh et al. 2017",
     )
-)
-GCE = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None) -> Tensor:
+        """``(1 - p_y)²`` and the other squares: so nothing cancels when p_y -> 1."""
+        log_p = log_softmax(logits)
+        p = log_p.exp()
+        others = p.square().sum(-1, keepdim=True) - take(p, target).square()
+        return torch.expm1(take(log_p, target)).square() + others
+
+
+class GCELoss(Loss):
+    """Generalised cross entropy, ``(1 - p_y^q)/q`` (Zhang and Sabuncu, 2018).
+
+    Cross entropy as q -> 0, half of :class:`MAELoss` at q = 1.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        q: In [0, 1]; a number, or a tensor that broadcasts against the class indices.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> GCELoss(q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.7500)
+    """
+
+    spec = LossSpec(
         "gce",
         "(1 - p_y^q)/q",
-        of_log_p(_gce),
-        gce,
-        GCELoss,
-        domains={"q": _UNIT},
+        domains={"q": UNIT},
         grid=one_by_one(q=(0.05, 0.7, 0.95)),
         soft_targets=True,
+        closed_form=ClosedForm(_gce, ("q",)),
         bounded=True,
         symmetric_at={"q": 1.0},
         consistency="all k (q < 1)",
         reference="Zhang and Sabuncu 2018",
     )
-)
-SCE = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        q: Number = 0.7,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, q=q, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, q: Number) -> Tensor:
+        """``(1 - p_y^q)/q``."""
+        return box_cox(take(log_softmax(logits), target), q)
+
+
+class SCELoss(Loss):
+    """Symmetric cross entropy, ``α·CE + (1 - α)·RCE`` (Wang et al., 2019), the LDR paper's convex combination.
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        alpha: Weight of cross entropy, in [0, 1]. At 0 the loss is symmetric.
+        A: What stands for log 0 in reverse cross entropy, negative.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> SCELoss(alpha=0.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(3.)
+    """
+
+    spec = LossSpec(
         "sce",
         "α·CE + (1-α)·RCE",
-        of_log_p(_sce),
-        sce,
-        SCELoss,
-        domains={"alpha": _UNIT, "A": Interval("(-inf, 0)")},
+        domains={"alpha": UNIT, "A": NEGATIVE},
         grid=one_by_one(alpha=(0.05, 0.5, 0.95)),
         soft_targets=True,
+        closed_form=ClosedForm(_sce, ("alpha", "A")),
         symmetric_at={"alpha": 0.0},
         consistency="all k (α > 0)",
         reference="Wang et al. 2019",
     )
-)
-RCE = register(
-    LossSpec(
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        alpha: Number = 0.5,
+        A: Number = -4.0,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, alpha=alpha, A=A, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, alpha: Number, A: Number) -> Tensor:
+        """``-α log p_y - (1 - α) A (1 - p_y)``."""
+        log_p_y = take(log_softmax(logits), target)
+        return -alpha * log_p_y + (1 - alpha) * A * torch.expm1(log_p_y)
+
+
+class RCELoss(Loss):
+    """Reverse cross entropy, ``-Σ_k p_k log e_y = -A (1 - p_y)``, with A in place of log 0 (Wang et al., 2019).
+
+    Args:
+        weight: ``(K,)``, what each class counts; None: all the same.
+        A: What stands for log 0, negative; log 1e-4 by default.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
+
+    Example:
+        >>> RCELoss(A=-4.0)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(3.)
+    """
+
+    spec = LossSpec(
         "rce",
         "-A(1 - p_y)",
-        of_log_p(_rce),
-        rce,
-        RCELoss,
-        domains={"A": Interval("(-inf, 0)")},
+        domains={"A": NEGATIVE},
         soft_targets=True,
+        closed_form=ClosedForm(_rce, ("A",)),
         bounded=True,
         symmetric_at={},
         consistency="top 1",
         reference="Wang et al. 2019",
     )
-)
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        A: Number = LOG_1E_4,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, A=A, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, A: Number) -> Tensor:
+        """``-A (1 - p_y)``."""
+        return A * torch.expm1(take(log_softmax(logits), target))
+
+
+ce = function_of(CELoss)
+mae = function_of(MAELoss)
+mse = function_of(MSELoss)
+gce = function_of(GCELoss)
+sce = function_of(SCELoss)
+rce = function_of(RCELoss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import replace
 from typing import Any, Unpack
@@ -9,72 +10,57 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses import _fused as fused
-from labelhedge.losses._apply import Batch, Common, Number, log_softmax, per_sample, prepare, take
-from labelhedge.losses._per_sample import PerSampleLoss
-from labelhedge.losses._spec import Interval, LossSpec, one_by_one, register
-from labelhedge.losses.probability import box_cox, of_log_p
+from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._closed_form import ClosedForm
+from labelhedge.losses._formulas import log_softmax, take
+from labelhedge.losses._loss import Loss, Rows
+from labelhedge.losses._math import log, maximum, where
+from labelhedge.losses._options import Normalize, Number, Options
+from labelhedge.losses._spec import LossSpec, State, one_by_one
+from labelhedge.losses.probability import UNIT, box_cox, box_cox_and_slope
+
+__all__ = ["TGCELoss", "tgce"]
 
 
-def tgce(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    q: Number = 0.7,
-    k: Number = 0.5,
-    keep: Tensor | None = None,
-    **common: Unpack[Common],
-) -> Tensor:
-    """Truncated generalised cross entropy, ``(1 - max(p_y, k)^q)/q`` (Zhang and Sabuncu, 2018).
+def _tgce(log_p: Any, params: Any) -> Any:
+    log_k = log(params[1])
+    value, slope = box_cox_and_slope(maximum(log_p, log_k), params[0])
+    passes = where(log_p == log_k, 0.5, where(log_p > log_k, 1.0, 0.0))
+    return value, slope * passes
 
-    As printed it has no gradient wherever ``p_y < k``, so with k = 0.5 a network does not train from a random start.
-    Training takes a mask instead: :func:`gce` where ``keep`` is True, the constant ``(1 - k^q)/q`` where it is not. The
-    module :class:`TGCELoss` keeps that mask.
+
+def _tgce_masked(log_p: Any, params: Any) -> Any:
+    keep = params[2] != 0.0
+    value, slope = box_cox_and_slope(log_p, params[0])
+    constant, _slope = box_cox_and_slope(log(params[1]) + 0.0 * value, params[0])
+    return where(keep, value, constant), where(keep, slope, 0.0)
+
+
+class TGCELoss(Loss):
+    """Truncated generalised cross entropy, ``(1 - max(p_y, k)^q)/q``, and the way its authors train with it.
+
+    ``TGCELoss()`` is the formula that Zhang and Sabuncu (2018) print. It has no gradient wherever ``p_y < k``, so with
+    k = 0.5 a network does not train from a random start. ``TGCELoss(num_samples=N)`` keeps a mask of the training
+    samples in the buffer ``keep``, all True at first: it is :class:`GCELoss` on kept samples and the constant ``(1 -
+    k^q)/q`` on the others. Call :meth:`refresh` on the whole training set now and then after a warm-up, for example
+    every tenth epoch in the second half of training. Like training it needs ``criterion(logits, target, index)``; in
+    eval mode the index may be left out, for the printed formula.
 
     Args:
-        logits: As in :func:`ce`.
-        target: As in :func:`ce`.
-        q: In [0, 1]; a number or a tensor that broadcasts against the class indices.
+        weight: ``(K,)``, what each class counts; None: all the same.
+        q: In [0, 1]; a number, or a tensor that broadcasts against the class indices.
         k: In [0, 1], likewise.
-        keep: Booleans that broadcast against the class indices, or None for the printed formula.
-        **common: See :class:`labelhedge.losses.Common`.
+        num_samples: How many training samples to keep the mask of; None: none.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
 
-    Example:
-        >>> tgce(torch.zeros(1, 4), torch.tensor([0]), q=1.0)
-        tensor(0.5000)
-        >>> tgce(torch.zeros(1, 4), torch.tensor([0]), q=1.0, keep=torch.tensor([True]))
-        tensor(0.7500)
-    """
-    return _reduced(prepare(TGCE, logits, target, common, {"q": q, "k": k}), keep)
-
-
-def _reduced(batch: Batch, keep: Tensor | None) -> Tensor:
-    if keep is not None:
-        if keep.dtype != torch.bool:
-            raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
-        keep = per_sample("keep", keep, batch.logits, batch.target)
-    if batch.fused:
-        key = batch.key if keep is None else None
-        return fused.loss(TGCE, replace(batch, params=batch.params | {"keep": keep}, key=key))[0]
-    return batch.reduce(TGCE.formula(batch.scaled_logits(), batch.target, keep=keep, **batch.params))
-
-
-def _tgce(log_p: Tensor, target: Tensor | None, q: Number, k: Number, keep: Tensor | None = None) -> Tensor:
-    log_p_y = take(log_p, target)
-    log_k = k.log() if isinstance(k, Tensor) else log_p_y.new_full((), math.log(k) if k > 0 else -math.inf)
-    if keep is None:
-        return box_cox(torch.maximum(log_p_y, log_k), q)
-    return torch.where(keep, box_cox(log_p_y, q), box_cox(log_k, q))
-
-
-class TGCELoss(PerSampleLoss):
-    """Module form of :func:`tgce`, and the way its authors train with it.
-
-    ``TGCELoss()`` is the printed formula. ``TGCELoss(num_samples=N)`` keeps a mask of the training samples in the
-    buffer ``keep``, all True at first: it is :func:`gce` on kept samples and constant on the others. Call
-    :meth:`refresh` on the whole training set now and then after a warm-up, for example every tenth epoch in the second
-    half of training. Like training it needs ``criterion(logits, target, index)``; in eval mode the index may be left
-    out, for the printed formula.
+    Shape:
+        Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
+        indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        for half-precision logits.
 
     Example:
         >>> criterion = TGCELoss(num_samples=3)
@@ -84,54 +70,107 @@ class TGCELoss(PerSampleLoss):
         tensor([ True, False,  True])
     """
 
-    function = staticmethod(tgce)
-    buffer = "keep"
-    keep: Tensor | None
-
-    def __init__(self, *, num_samples: int | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._register_state(num_samples, True)
-
-    def initial(self) -> bool:
-        return True
-
-    def visit(self, logits: Tensor, target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        return _reduced(self._prepare(logits, target), value), value
-
-    def review(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Which samples to keep, those whose ``p_y`` exceeds k; for callers that keep the values, as ``visit`` is."""
-        return self._believed(self._prepare(logits, target)).view(target.shape)
-
-    def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        return _reduced(self._prepare(logits, target), self._stored(index, target))
-
-    @torch.no_grad()
-    def refresh(self, logits: Tensor, target: Tensor, index: Tensor) -> None:
-        """Keep the samples at ``index`` whose ``p_y`` exceeds k, and no others."""
-        self._stored(index, target)
-        batch = self._prepare(logits, target)
-        self._store(index, self._believed(batch), batch.counted())
-
-    def _believed(self, batch: Batch) -> Tensor:
-        if batch.target is None:
-            raise ValueError("target must be class indices")
-        batch = batch.plain()
-        p_y = take(log_softmax(batch.scaled_logits()).exp(), batch.target)
-        return torch.gt(p_y, batch.params["k"])
-
-
-TGCE = register(
-    LossSpec(
+    spec = LossSpec(
         "tgce",
         "(1 - max(p_y, k)^q)/q",
-        of_log_p(_tgce),
-        tgce,
-        TGCELoss,
-        domains={"q": Interval("[0, 1]"), "k": Interval("[0, 1]")},
+        domains={"q": UNIT, "k": UNIT},
         grid=one_by_one(q=(0.05, 0.7, 0.95)),
         soft_targets=True,
-        state="keep",
+        state=(State("keep", start=True, dtype=torch.bool),),
+        closed_form=ClosedForm(_tgce, ("q", "k")),
         bounded=True,
         reference="Zhang and Sabuncu 2018",
     )
-)
+    keep: Tensor | None
+    k: Number
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        q: Number = 0.7,
+        k: Number = 0.5,
+        num_samples: int | None = None,
+        normalize: Normalize = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(weight, q=q, k=k, num_samples=num_samples, normalize=normalize, **options)
+
+    @staticmethod
+    def formula(logits: Tensor, target: Tensor | None, q: Number, k: Number, keep: Tensor | None = None) -> Tensor:
+        """The printed formula; GCE or its value at k where ``keep`` says which."""
+        log_p_y = take(log_softmax(logits), target)
+        log_k = k.log() if isinstance(k, Tensor) else log_p_y.new_full((), math.log(k) if k > 0 else -math.inf)
+        if keep is None:
+            return box_cox(torch.maximum(log_p_y, log_k), q)
+        constant = torch.where(log_p_y.isnan(), log_p_y, log_k)
+        return torch.where(keep, box_cox(log_p_y, q), box_cox(constant, q))
+
+    @classmethod
+    def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
+        """The mask is a hyperparameter of each sample, which a call leaves as it is."""
+        if rows:
+            batch = replace(batch.with_params(**rows), spec=_MASKED)
+        return super().of_batch(batch, {})[0], {}
+
+    def end_of_epoch(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
+        """Keep the samples whose ``p_y`` exceeds k, and no others; ignored ones stay as they are."""
+        batch = self._prepared(logits, target).plain()
+        if batch.target is None:
+            raise ValueError("target must be class indices")
+        believed = take(log_softmax(batch.scaled_logits()).exp(), batch.target) > batch.params["k"]
+        if batch.valid is not None:
+            believed = torch.where(batch.valid, believed, rows["keep"].unsqueeze(-1))
+        return {"keep": believed.squeeze(-1)}
+
+
+_MASKED = dataclasses.replace(
+    TGCELoss.spec, id="tgce with a mask", closed_form=ClosedForm(_tgce_masked, ("q", "k", "keep"))
+).of(TGCELoss)
+"""What runs where there is a mask."""
+
+
+def tgce(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    q: Number = 0.7,
+    k: Number = 0.5,
+    keep: Tensor | None = None,
+    normalize: Normalize = None,
+    **options: Unpack[Options],
+) -> Tensor:
+    """Truncated generalised cross entropy, ``(1 - max(p_y, k)^q)/q`` (Zhang and Sabuncu, 2018).
+
+    As printed it has no gradient wherever ``p_y < k``, so with k = 0.5 a network does not train from a random start.
+    Training takes a mask instead: :func:`gce` where ``keep`` is True, the constant ``(1 - k^q)/q`` where it is not. The
+    module :class:`TGCELoss` keeps that mask.
+
+    Args:
+        logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
+        target: Class indices in [0, K), in the shape of the logits without the dimension of the classes, or class
+            probabilities in the shape of the logits.
+        weight: ``(K,)``, what each class counts; None: all the same.
+        q: In [0, 1]; a number or a tensor that broadcasts against the class indices.
+        k: In [0, 1], likewise.
+        keep: Booleans that broadcast against the class indices, or None for the printed formula.
+        normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
+            the same after a softplus.
+        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+            :class:`labelhedge.losses.Options`.
+
+    Example:
+        >>> tgce(torch.zeros(1, 4), torch.tensor([0]), q=1.0)
+        tensor(0.5000)
+        >>> tgce(torch.zeros(1, 4), torch.tensor([0]), q=1.0, keep=torch.tensor([True]))
+        tensor(0.7500)
+    """
+    given: dict[str, Any] = {"weight": weight, "q": q, "k": k, "normalize": normalize, **options}
+    TGCELoss.spec.refuse_unknown(given)
+    batch = prepare(TGCELoss.spec, logits, target, {**TGCELoss.spec.options, **given})
+    if keep is None:
+        return TGCELoss.of_batch(batch, {})[0]
+    if keep.dtype != torch.bool:
+        raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
+    return TGCELoss.of_batch(batch, {"keep": per_sample("keep", keep, batch.logits, batch.target)})[0]

@@ -56,6 +56,7 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
     return graph.replay
 
 
+@torch.no_grad()
 def _restore(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labelhedge import losses
-from labelhedge.losses import PerSampleLoss, TGCELoss
 from labelhedge.models import resnet
 from labelhedge.train._distributed import place, share_statistics, summed
 from labelhedge.train._graph import compiles
@@ -77,12 +76,14 @@ class Network:
         elif compiles(self.device):
             self.forward = torch.compile(self.pipeline, fullgraph=True, dynamic=False)
 
-        state: dict[str, Any] = {"num_samples": len(labels)} if losses.get(loss).state else {}
+        counts = {"num_samples": len(labels), "num_classes": classes}
+        state = {name: counts[name] for name in losses.get(loss).counts}
         self.criterion = losses.create(loss, **trial.params, **{**state, **options}).to(self.device, dtype)
         self.weights = list(self.pipeline.parameters())
+        self.learnt = list(self.criterion.parameters())
         self.lr = torch.tensor(trial.lr, device=self.device)
         self.optimizer = torch.optim.SGD(
-            self.weights,
+            [{"params": self.weights}, *self.criterion.parameter_groups()],
             lr=self.lr,
             momentum=recipe.momentum,
             weight_decay=trial.weight_decay,
@@ -141,12 +142,14 @@ class Network:
         pixels = self.source.images[rows] if isinstance(self.source, Resident) else self.batch
         with self._autocast():
             logits = self.forward(pixels, places, self.seed)
-        loss = self._loss(logits.to(self.loss_sum.dtype), rows)
+        loss = self.criterion(logits.to(self.loss_sum.dtype), self.labels[rows], rows)
         if self.processes > 1:
             self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
+            self.criterion.sync_gradients()
         else:  # without autograd's own accumulation, which would not stay on the stream of this network
-            for weight, gradient in zip(self.weights, torch.autograd.grad(loss, self.weights), strict=True):
+            changed = [*self.weights, *self.learnt]
+            for weight, gradient in zip(changed, torch.autograd.grad(loss, changed), strict=True):
                 same_layout = gradient.stride() == weight.stride()  # as the fused optimiser demands
                 weight.grad = gradient if same_layout else torch.empty_like(weight).copy_(gradient)
         self.optimizer.step()
@@ -154,12 +157,12 @@ class Network:
 
     def end(self, epoch: int) -> float:
         """What is due after an epoch, from 0; its mean loss."""
-        if isinstance(self.criterion, TGCELoss) and epoch + 1 in self.recipe.review_after:
+        keeps = self.criterion.num_samples is not None
+        if keeps and self.criterion.wants_predictions and epoch + 1 in self.recipe.review_after:
             own = self.train_rows.tensor_split(self.processes)[self.rank].to(self.device)
             for rows, logits in self.logits(self.source, own):
                 self.criterion.refresh(logits, self.labels[rows], rows)
-        if isinstance(self.criterion, PerSampleLoss):
-            self.criterion.sync()
+        self.criterion.sync()
         return float(summed(self.loss_sum)) / (self.steps * self.processes)
 
     @torch.no_grad()
@@ -192,15 +195,6 @@ class Network:
     def use_best(self) -> None:
         """Go back to the best weights."""
         self.pipeline.load_state_dict(self.best)
-
-    def _loss(self, logits: Tensor, rows: Tensor) -> Tensor:
-        target = self.labels[rows]
-        loss: Tensor
-        if isinstance(self.criterion, PerSampleLoss) and self.criterion.num_samples is not None:
-            loss = self.criterion(logits, target, rows)
-        else:
-            loss = self.criterion(logits, target)
-        return loss
 
     def _autocast(self) -> Any:
         half = self.device.type == "cuda" and self.weights[0].dtype == torch.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,8 +19,8 @@ _LOGITS = 12
 """Tensors of the size of the logits that the largest losses have at a time."""
 _EVALUATION = 6
 """Tensors of the size of a block of logits while networks are evaluated."""
-_VALUES = 6
-"""Tensors with a number per training sample, for a loss with values per sample: the values, and their means."""
+_STATE = 6
+"""Copies of what a loss keeps of the training samples: the state, its means, and those while steps are recorded."""
 
 
 def bytes_of_stack(
@@ -55,9 +56,15 @@ def _bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype)
     sizes = (task.inputs.shape[1], *recipe.hidden, task.num_classes)
     numbers = _WEIGHTS * StackedMLP.count_weights(sizes)
     numbers += recipe.batch_size * (4 * sum(recipe.hidden) + _LOGITS * task.num_classes)
-    if losses.get(loss).state:
-        numbers += _VALUES * len(task.inputs)
-    return numbers * dtype.itemsize
+    return numbers * dtype.itemsize + _STATE * _bytes_of_state(loss, len(task.inputs), task.num_classes)
+
+
+def _bytes_of_state(loss: str, samples: int, classes: int) -> int:
+    """What a loss keeps of the training samples."""
+    return sum(
+        math.prod(state.sizes(classes)) * (samples if state.per_sample else 1) * state.dtype.itemsize
+        for state in losses.get(loss).state
+    )
 
 
 def _bytes_of_data(task: Task, dtype: torch.dtype) -> int:

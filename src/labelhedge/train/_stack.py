@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelhedge import losses
-from labelhedge.losses import PerSampleLoss, TGCELoss
+from labelhedge.losses import Number, State
 from labelhedge.models.mlp import StackedMLP, with_bias
 from labelhedge.train._graph import compiled, compiles, replayed
 from labelhedge.train._plan import rows_at_once
@@ -86,10 +86,14 @@ class Stack:
             "backend": "torch",
         }  # the compiler fuses it with more
         self.criterion = losses.create(loss, **fixed, **params, **options)
-        self.value: Tensor | None = None
-        if isinstance(self.criterion, PerSampleLoss):
-            initial = torch.as_tensor(self.criterion.initial(), device=device)
-            self.value = initial.expand(self.networks, len(inputs)).clone()
+        self.states = self.criterion.spec.state
+        self.state = {state.name: self._start_of(state, len(inputs), dtype) for state in self.states}
+        """``(M, n, *shape)``, or ``(M, 1, *shape)`` where all samples share it"""
+        self.rates = {
+            state.name: of_networks(self.criterion.rate_of(state), state, dtype)
+            for state in self.states
+            if state.lr is not None
+        }
 
         self.inputs = with_bias(torch.from_numpy(inputs).to(device, dtype))
         self.labels = torch.from_numpy(labels).to(device)
@@ -129,9 +133,7 @@ class Stack:
         """A function that trains one epoch; on a GPU it replays recorded steps."""
         size = self.recipe.batch_size
         full, rest = divmod(self.train_rows.shape[1], size)
-        changes = [*self.network.weights, *self.optimizer.velocities, self.columns, self.loss_sum]
-        if self.value is not None:
-            changes.append(self.value)
+        changes = [*self.network.weights, *self.optimizer.velocities, self.columns, self.loss_sum, *self.state.values()]
         step = replayed(lambda: self._step(size), changes, self.device) if full else None
         last_step = replayed(lambda: self._step(rest), changes, self.device) if rest else None
         start = torch.arange(size, device=self.device)
@@ -158,38 +160,70 @@ class Stack:
         index = self._per_network(rows)
         target = self._target(index)
         logits = self.network.logits(inputs)
-        if self.value is None:
-            values, slope = self._values_and_slope(logits, target)
-        else:
-            values, slope, new = self._values_and_slope(logits, target, self.value.gather(1, index))
-            self.value.scatter_(1, index, new)
+        state = [self._state_at(state, index) for state in self.states]
+        values, slope, *new = self._values_and_slope(logits, target, *state)
+        for kind, value in zip(self.states, new, strict=True):
+            self._keep(kind, index, value)
         if self.weight is not None:
             slope = slope * self.weight[index].unsqueeze(self.class_dim)
         self.network.backward(inputs, slope, self.optimizer.step)
         self.loss_sum += values.sum(1)
 
-    def _differentiate(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
-        """The loss of each sample, the slope of each network's mean loss, and new values where the loss has them."""
+    def _differentiate(self, logits: Tensor, target: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """The loss of each sample, the slope of each network's mean loss, and the new state."""
         logits.requires_grad_()
-        losses, *new = self._losses(logits, target, *value)
-        (slope,) = torch.autograd.grad(losses, logits, torch.full_like(losses, 1 / target.shape[1]))
-        return losses.detach(), slope, *new
+        learnt = [value.requires_grad_() for kind, value in zip(self.states, state, strict=True) if kind.lr is not None]
+        losses, new = self._losses(logits, target, state)
+        inputs = [logits, *learnt]
+        slope, *slopes = torch.autograd.grad(losses, inputs, torch.full_like(losses, 1 / target.shape[1]))
+        return losses.detach(), slope, *self._next(state, new, slopes)
 
-    def _differentiate_in_one_graph(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
+    def _differentiate_in_one_graph(self, logits: Tensor, target: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         """The same for a compiler, which can then fuse the loss with its slope."""
+        places = [number for number, kind in enumerate(self.states) if kind.lr is not None]
 
-        def mean(logits: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            losses, *new = self._losses(logits, target, *value)
+        def mean(logits: Tensor, *learnt: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            given = list(state)
+            for place, value in zip(places, learnt, strict=True):
+                given[place] = value
+            losses, new = self._losses(logits, target, given)
             return losses.sum() / target.shape[1], (losses, *new)
 
-        slope, (_, (losses, *new)) = torch.func.grad_and_value(mean, has_aux=True)(logits)
-        return losses, slope, *new
+        inputs = (logits, *[state[place] for place in places])
+        slopes, (_, (losses, *new)) = torch.func.grad_and_value(mean, tuple(range(len(inputs))), has_aux=True)(*inputs)
+        return losses, slopes[0], *self._next(state, new, slopes[1:])
 
-    def _losses(self, logits: Tensor, target: Tensor, *value: Tensor) -> tuple[Tensor, ...]:
-        if not value:
-            return (self.criterion(logits, target),)
-        assert isinstance(self.criterion, PerSampleLoss)
-        return self.criterion.visit(logits, target, *value)
+    def _losses(self, logits: Tensor, target: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The loss of each sample, and the new state; what is learnt comes back as it was."""
+        if not state:
+            return self.criterion(logits, target), []
+        names = [kind.name for kind in self.states]
+        loss, new = self.criterion.step(logits, target, dict(zip(names, state, strict=True)))
+        return loss, [new.get(name, value).detach() for name, value in zip(names, state, strict=True)]
+
+    def _next(self, state: Sequence[Tensor], new: Sequence[Tensor], slopes: Sequence[Tensor]) -> list[Tensor]:
+        """The new state; what is learnt goes a step down its slope."""
+        left, found = iter(slopes), []
+        for kind, old, value in zip(self.states, state, new, strict=True):
+            found.append(value if kind.lr is None else (old - self.rates[kind.name] * next(left)).detach())
+        return found
+
+    def _start_of(self, state: State, samples: int, dtype: torch.dtype) -> Tensor:
+        shape = (self.networks, samples if state.per_sample else 1, *state.sizes(self.classes))
+        start = of_networks(self.criterion.start_of(state), state, dtype).to(self.device)
+        return start.to(dtype if state.dtype.is_floating_point else state.dtype).expand(shape).clone()
+
+    def _state_at(self, state: State, index: Tensor) -> Tensor:
+        """The state of each network's samples ``(M, B, *shape)``, or ``(M, 1, *shape)``."""
+        values = self.state[state.name]
+        return values.gather(1, _expanded(index, values)) if state.per_sample else values.clone()
+
+    def _keep(self, state: State, index: Tensor, new: Tensor) -> None:
+        values = self.state[state.name]
+        if state.per_sample:
+            values.scatter_(1, _expanded(index, values), new)
+        else:
+            values.copy_(new)
 
     def _per_network(self, rows: Tensor) -> Tensor:
         """Rows of each fold ``(folds, B)`` as those of each network ``(M, B)``."""
@@ -202,15 +236,31 @@ class Stack:
 
     @torch.no_grad()
     def _review(self) -> None:
-        """Let the loss decide anew which training samples it believes."""
-        if not isinstance(self.criterion, TGCELoss):
+        """Let the loss make of the predictions for all training samples what it does after an epoch."""
+        if not self.criterion.wants_predictions:
             return
-        assert self.value is not None
         for rows in self._blocks(self.train_rows):
             index = self._per_network(rows)
-            believed = self.criterion.review(self.network.logits(self.inputs[rows]), self._target(index))
-            self.value.scatter_(1, index, believed)
+            known = {kind.name: self._state_at(kind, index) for kind in self.states}
+            logits = self.network.logits(self.inputs[rows])
+            new = self.criterion.end_of_epoch(logits, self._target(index), known)
+            for kind in self.states:
+                if kind.name in new:
+                    self._keep(kind, index, new[kind.name])
 
     def _target(self, index: Tensor) -> Tensor:
         """The labels that each network is to believe at its rows ``(M, B)``."""
         return self.labels.view(-1)[self.first_label + index]
+
+
+def _expanded(index: Tensor, values: Tensor) -> Tensor:
+    """An index ``(M, B)`` for values ``(M, n, *shape)``."""
+    if values.dim() == 2:
+        return index
+    return index.view(*index.shape, *[1] * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
+
+
+def of_networks(value: Number, state: State, dtype: torch.dtype) -> Tensor:
+    """A number, or one per network ``(M, 1)``, that broadcasts against the state ``(M, n, *shape)``."""
+    number = torch.as_tensor(value, dtype=dtype if state.dtype.is_floating_point else state.dtype)
+    return number.view(*number.shape, *[1] * len(state.shape)) if number.dim() else number

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labelhedge.losses import PerSampleLoss
 from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place, summed
 from labelhedge.train._graph import replayed
@@ -184,10 +183,10 @@ class Training:
 
     def _lambda_means(self, network: Network) -> tuple[float, float]:
         """Of the training samples whose label is right, and of those whose label is wrong."""
-        criterion = network.criterion
-        lam = getattr(criterion, criterion.buffer) if isinstance(criterion, PerSampleLoss) else None
-        if lam is None or not lam.is_floating_point():
+        traced = [getattr(network.criterion, s.name) for s in network.criterion.spec.state if s.traced]
+        if not traced or traced[0] is None:
             return float("nan"), float("nan")
+        lam = traced[0].detach()
         rows = network.train_rows.to(lam.device)
         wrong = (network.labels != self.data.clean)[rows]
         return float(lam[rows][~wrong].mean()), float(lam[rows][wrong].mean())

@@ -131,7 +131,8 @@ class ValidatedStack(Stack):
 
     def _lambda_means(self) -> Callable[[], Tensor]:
         """A function that gives the mean λ of training samples with right and with wrong labels, ``(2, M)``."""
-        if self.value is None or not self.value.is_floating_point():
+        traced = next((state.name for state in self.states if state.traced), None)
+        if traced is None:
             return lambda: torch.full((2, self.networks), torch.nan, device=self.device)
         trained = torch.zeros(self.shape[0], len(self.clean), device=self.device, dtype=torch.bool)
         trained.scatter_(1, self.train_rows, True)
@@ -140,8 +141,7 @@ class ValidatedStack(Stack):
         shares = groups / groups.sum(-1, keepdim=True)  # NaN where a group is empty
 
         def means() -> Tensor:
-            assert self.value is not None
-            values = self.value.view(*self.shape, -1)
+            values = self.state[traced].view(*self.shape, -1)
             of_trials = shares[:, :, self.set_of_trial].to(values.dtype)
             return torch.einsum("ftn,gftn->gft", values, of_trials).flatten(1)
 

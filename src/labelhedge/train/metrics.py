@@ -9,7 +9,8 @@ from torch import Tensor
 def rank_of_label(logits: Tensor, target: Tensor, *, class_dim: int = -1) -> Tensor:
     """The place of the label among the classes by logit, from 1; the label comes last among equals.
 
-    So a network that gives every class the same logit is never right. NaN logits put the label behind all classes.
+    So a network that gives every class the same logit is never right. A NaN among the logits puts the
+    label behind all classes, whichever class it is of.
 
     Args:
         logits: With the classes in ``class_dim``.
@@ -22,7 +23,7 @@ def rank_of_label(logits: Tensor, target: Tensor, *, class_dim: int = -1) -> Ten
     """
     own = logits.gather(class_dim, target.unsqueeze(class_dim))
     rank = (logits >= own).sum(class_dim)
-    return torch.where(rank == 0, logits.shape[class_dim] + 1, rank)
+    return torch.where(logits.isnan().any(class_dim), logits.shape[class_dim] + 1, rank)
 
 
 def top_k(ranks: Tensor, k: int, weight: Tensor | None = None) -> Tensor:

@@ -1,11 +1,19 @@
-"""Render the tables of losses and data sets from their registries; run it to bring README.md up to date."""
+"""Write what follows from the declarations of losses and data sets: the tables of README.md, and the lists of exports.
 
+python docs/generate.py
+"""
+
+import importlib
+import inspect
 import math
 from pathlib import Path
 
 import labelhedge as lh
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PACKAGE = ROOT / "src" / "labelhedge"
+CLASSES, FUNCTIONS = PACKAGE / "losses" / "classes.py", PACKAGE / "functional.py"
 
 
 def number(value: object) -> str:
@@ -56,12 +64,44 @@ def data_sets() -> str:
 
 def updated(text: str) -> str:
     for name, render in (("losses", losses), ("data sets", data_sets)):
-        start, end = f"<!-- {name}: made by docs/readme_tables.py -->\n", f"<!-- end of {name} -->\n"
+        start, end = f"<!-- {name}: made by docs/generate.py -->\n", f"<!-- end of {name} -->\n"
         before, rest = text.split(start)
         _, after = rest.split(end)
         text = before + start + render() + end + after
     return text
 
 
+def exports(wanted: str, what: str) -> str:
+    """A module that has all public classes of the losses, or all functions."""
+    found = {}
+    for path in sorted((PACKAGE / "losses").glob("[!_]*.py")):
+        if path == CLASSES:
+            continue
+        name = f"labelhedge.losses.{path.stem}"
+        module = importlib.import_module(name)
+        found[name] = [n for n in module.__all__ if inspect.isclass(getattr(module, n)) == (wanted == "classes")]
+    imports = "".join(line(name, names) for name, names in found.items() if names)
+    listed = "".join(
+        f'    "{name}",\n' for name in sorted((name for names in found.values() for name in names), key=str.lower)
+    )
+    return f'"""{what}"""\n\n# written by docs/generate.py\n{imports}\n__all__ = [\n{listed}]\n'
+
+
+def line(module: str, names: list[str]) -> str:
+    names = sorted(names, key=lambda name: (not name.isupper(), name))
+    short = f"from {module} import {', '.join(names)}\n"
+    return short if len(short) <= 121 else f"from {module} import (\n" + "".join(f"    {n},\n" for n in names) + ")\n"
+
+
+def files() -> dict[Path, str]:
+    """What each file has to be."""
+    return {
+        README: updated(README.read_text()),
+        CLASSES: exports("classes", "Every loss as a class."),
+        FUNCTIONS: exports("functions", "Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."),
+    }
+
+
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text()))
+    for path, text in files().items():
+        path.write_text(text)

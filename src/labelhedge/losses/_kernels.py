@@ -1,8 +1,11 @@
-"""A loss through the kernels: when they serve, what they are given, and their gradient in autograd."""
+"""A loss through the Triton kernels: when they serve, what they are given, and their gradient in autograd."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import functools
+import importlib
+import importlib.util
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,47 +14,48 @@ import torch
 from torch import Tensor
 
 from labelhedge.losses._adaptive import octaves
+from labelhedge.losses._options import Number, is_traced
+from labelhedge.losses._remember import remember
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
 if TYPE_CHECKING:
     from labelhedge.kernels.launch import Call, Prepared
-    from labelhedge.losses._apply import Batch, Number
+    from labelhedge.losses._batch import Batch
     from labelhedge.losses._spec import LossSpec
 
-
-def _has_triton() -> bool:
-    try:
-        version = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return tuple(int(part) for part in version.split(".")[:2]) >= (3, 4)
-
-
-_HAS_TRITON = _has_triton()
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OLDEST_TRITON = (3, 4)
 
 
-def serves(id: str, backend: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> bool:
-    """Whether to take the kernels for the loss ``id``; raises if they are asked for and cannot serve.
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is there in a version that the kernels know, under whichever name it was installed."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    version = re.match(r"(\d+)\.(\d+)", importlib.import_module("triton").__version__)
+    return version is not None and (int(version[1]), int(version[2])) >= OLDEST_TRITON
+
+
+def serves(spec: LossSpec, backend: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> bool:
+    """Whether to take the kernels for a loss; raises if they are asked for and cannot serve.
 
     ``others`` are the hyperparameters and class weights.
     """
     if backend == "torch" or (backend == "auto" and not logits.is_cuda):
         return False
-    obstacle = _obstacle(id, logits, target, others)
+    obstacle = _obstacle(spec, logits, target, others)
     if obstacle and backend == "triton":
-        raise ValueError(f"backend='triton' cannot serve this call of {id}: {obstacle}")
+        raise ValueError(f"backend='triton' cannot serve this call of {spec.id}: {obstacle}")
     return obstacle is None
 
 
-def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> str | None:
-    if not _HAS_TRITON:
-        return "Triton 3.4 or newer is not installed"
+def _obstacle(spec: LossSpec, logits: Tensor, target: Tensor, others: Iterable[Any]) -> str | None:
+    if spec.closed_form is None:
+        return "there is no kernel for it, since it declares no closed form"
+    if not has_triton():
+        return f"Triton {'.'.join(map(str, OLDEST_TRITON))} or newer is not installed"
     from labelhedge.kernels import launch
-    from labelhedge.kernels.formulas import FORMULAS
 
-    if id not in FORMULAS:
-        return f"there is no kernel for it; there is for {', '.join(FORMULAS)}"
     if torch.version.hip is not None:
         return "the kernels are for NVIDIA's devices"
     if not (logits.is_cuda or launch.INTERPRETED):
@@ -65,23 +69,23 @@ def _obstacle(id: str, logits: Tensor, target: Tensor, others: Iterable[Any]) ->
         return "a hyperparameter or weight requires a gradient"
     if any(tensor.device != logits.device for tensor in (target, *tensors)):
         return f"the logits are on {logits.device}, but not all else"
-    if torch._C._are_functorch_transforms_active():
+    if (is_traced() and not torch.compiler.is_compiling()) or torch._C._are_functorch_transforms_active():
         return "a function transform is tracing"
     return None
 
 
-def loss(spec: LossSpec, batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The reduced loss, and λ of each sample ``(..., 1)`` as a constant (1 for losses without λ).
 
     For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
     if torch.compiler.is_compiling():
-        return compiled_loss(kernel_call(spec, batch, start, denominator(batch)), batch, batch.logits)
-    visit = _Visit(spec, batch, start)
+        return compiled_loss(kernel_call(batch, start, denominator(batch)), batch, batch.logits)
+    call = _KernelLoss(batch, start)
     if batch.logits.requires_grad and torch.is_grad_enabled():
-        return with_gradient(batch.logits, visit), visit.lam
+        return with_gradient(batch.logits, call), call.lam
     with torch.no_grad():
-        return visit.loss(wants_gradient=False), visit.lam
+        return call.loss(wants_gradient=False), call.lam
 
 
 def compiled_loss(call: Call, batch: Batch, inputs: Tensor, layer: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
@@ -109,14 +113,14 @@ _PREPARED: dict[Hashable, Prepared] = {}
 """Calls that have been made before, by what their batch is remembered by."""
 
 
-class _Visit:
-    """A visit and what it finds. It keeps neither the loss, which refers to it through the graph, nor the logits."""
+class _KernelLoss:
+    """A loss by the kernels, and what they find. It keeps neither the loss, which refers to it, nor the logits."""
 
     lam: Tensor
     gradient: Tensor | None = None
 
-    def __init__(self, spec: LossSpec, batch: Batch, start: Tensor | None) -> None:
-        self.spec, self.batch, self.start = spec, batch, start
+    def __init__(self, batch: Batch, start: Tensor | None) -> None:
+        self.batch, self.start = batch, start
 
     def loss(self, wants_gradient: bool) -> Tensor:
         from labelhedge.kernels import launch
@@ -131,7 +135,7 @@ class _Visit:
         key = None if batch.key is None else (batch.key, start is None)
         prepared = _PREPARED.get(key)
         if prepared is None:
-            prepared = launch.Prepared(kernel_call(self.spec, batch, start), rows)
+            prepared = launch.Prepared(kernel_call(batch, start), rows)
             if key is not None:
                 remember(_PREPARED, key, prepared)
         self.denominator = denominator(batch)
@@ -161,7 +165,7 @@ class _Visit:
 
         rows = _rows(logits)
         gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        call = kernel_call(self.spec, self.batch.with_logits(logits), None, self.denominator)
+        call = kernel_call(self.batch.with_logits(logits), None, self.denominator)
         call = replace(call, lam=self.lam.view(-1), solve="given")
         launch.visit(
             call, rows, gradient=gradient, upstream=None if upstream is None else upstream.reshape(-1).contiguous()
@@ -171,38 +175,33 @@ class _Visit:
     def differentiable_loss(self, logits: Tensor) -> Tensor:
         """The loss by the plain formula."""
         batch = self.batch.with_logits(logits).plain()
-        params = batch.params | ({"lam": self.lam} if "lam" in batch.params else {})
-        return batch.reduce(self.spec.formula(batch.scaled_logits(), batch.target, **params))
+        return batch.reduce(batch.with_params(**found_lam(batch, self.lam)).values())
 
 
-def remember(memory: dict[Hashable, Any], key: Hashable, what: Any) -> None:
-    """Keep ``what``; a program whose batches never repeat must not keep them all."""
-    if len(memory) >= 1000:
-        memory.clear()
-    memory[key] = what
+def found_lam(batch: Batch, lam: Tensor) -> dict[str, Tensor]:
+    """The λ that was found, for the plain formula of a loss that looks for one."""
+    return {"lam": lam} if "lambda0" in batch.params else {}
 
 
-def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None, denominator: Tensor | None = None) -> Call:
+def kernel_call(batch: Batch, start: Tensor | None = None, denominator: Tensor | None = None) -> Call:
     """The batch as the kernels take it."""
-    from labelhedge.kernels import launch
-    from labelhedge.kernels.formulas import FORMULAS
+    from labelhedge.kernels import formulas, launch
 
     assert batch.target is not None
+    assert batch.spec.closed_form is not None
     shape, classes = batch.target.shape, batch.logits.shape[-1]
 
     def flat(value: Number | None) -> Any:
         return _flat(value.expand(shape)).float() if isinstance(value, Tensor) else value
 
+    form = batch.spec.closed_form
     params = {name: flat(value) for name, value in batch.params.items()}
-    formula = "tgce-masked" if params.get("keep") is not None else spec.id
-    lam, solve, count = params.get("lam"), "given", 1
-    if spec.id == "cs":
-        lam = 0.0
-    if spec.id == "aldr-kl" and lam is None:
+    lam, solve, count = params.get("lam", form.lam), "given", 1
+    if "lambda0" in params and lam is None:
         lam, solve = (None, "exact") if start is None else (flat(start), "step")
         count = 1 if params["alpha"] is None else octaves(params["alpha"] * params["lambda0"], classes)
     return launch.Call(
-        formula,
+        formulas.compiled(batch.spec.id, form.finish, form.terms, form.needs),
         _flat(batch.target),
         batch.ignore_index,
         weight=None if batch.weight is None else batch.weight.contiguous(),
@@ -215,7 +214,7 @@ def kernel_call(spec: LossSpec, batch: Batch, start: Tensor | None = None, denom
         alpha=params.get("alpha"),
         solve=solve,
         octaves=count,
-        params=tuple(params[name] for name in FORMULAS[formula].params),
+        params=tuple(params[name] for name in form.params),
     )
 
 

@@ -1,0 +1,33 @@
+"""Value and gradient of a loss, written down from a few sums over the classes: what fused code needs of it.
+
+One text serves the kernels and the fused code on a CPU. It may use numbers, tuples, ``+ - * / > ==`` and the functions
+of ``_math.py``, and other functions written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A loss of the scaled logits z, known by what it needs of their softmax p and of the gaps q.
+
+    Attributes:
+        finish: By ``needs``: for "log p_y" ``finish(log_p_y, params)`` gives the value and its derivative in ``log
+            p_y``. For "sum of log p" and "terms" ``finish(log_p_y, sums, classes, params)`` gives the value and P, V,
+            U, E, where the gradient is ``P p_k + V ψ_k + U + E [k=y]``; ``sums`` holds ``Σ_k log p_k``, ``Σ_{k≠y}
+            term_k`` and ``Σ_k ψ_k``, and ``classes`` is K. A "smooth maximum" of the gaps needs none.
+        params: The hyperparameters that it takes, in this order; up to four.
+        needs: What it needs.
+        terms: ``terms(p_k, q_k, params)`` gives ``term_k`` and ``ψ_k`` of a class.
+        lam: The λ of a smooth maximum that has none of its own.
+    """
+
+    finish: Callable[..., Any] | None = None
+    params: tuple[str, ...] = ()
+    needs: Literal["log p_y", "sum of log p", "terms", "smooth maximum"] = "log p_y"
+    terms: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None
+    lam: float | None = None

@@ -1,7 +1,7 @@
 """For the site: parts of pages that are made from the code."""
 
 import typer.cli
-from readme_tables import losses
+from generate import losses
 from typer.main import get_command
 
 from labelhedge.cli.app import app

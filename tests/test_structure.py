@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import labelhedge as lh
-from docs import readme_tables
+from docs import generate
 from tests.losses.cases import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -105,8 +105,8 @@ def test_function_class_and_spec_agree(name):
 
 
 def test_the_readme_has_the_tables_of_the_registries():
-    text = readme_tables.README.read_text()
-    assert readme_tables.updated(text) == text, "run python docs/readme_tables.py"
+    text = generate.README.read_text()
+    assert generate.updated(text) == text, "run python docs/generate.py"
 
 
 def test_every_public_function_is_documented():

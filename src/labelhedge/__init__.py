@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
 
 
-__all__ = ["audit", "data", "functional", "losses", "noise", "results"]
+__all__ = ["data", "functional", "losses", "noise", "results"]
 __all__ += _classes.__all__

@@ -33,9 +33,9 @@ def gradients(function, inputs, target, upstream=1.0, **options):
 def unfused(name):
     """A matrix product, then the loss."""
 
-    def function(hidden, weight, target, bias=None, class_weight=None, **options):
+    def function(hidden, weight, target, bias=None, weight_of_classes=None, **options):
         logits = F.linear(hidden, weight, bias)
-        return getattr(lh.functional, name)(logits, target, weight=class_weight, backend="torch", **options)
+        return getattr(lh.functional, name)(logits, target, weight=weight_of_classes, backend="torch", **options)
 
     return function
 
@@ -102,8 +102,8 @@ def test_weights_reductions_and_hyperparameters_of_rows(reduction, device):
         "temperature": torch.linspace(0.5, 2, 70, device=device),
     }
     weight = torch.linspace(0.5, 2, 67, device=device)
-    expected = gradients(unfused("aldr_kl"), inputs, target, class_weight=weight, **options)
-    actual = gradients(lh.functional.linear_aldr_kl, inputs, target, class_weight=weight, backend="triton", **options)
+    expected = gradients(unfused("aldr_kl"), inputs, target, weight_of_classes=weight, **options)
+    actual = gradients(lh.functional.linear_aldr_kl, inputs, target, weight=weight, backend="triton", **options)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -203,7 +203,7 @@ def test_refusals(device, monkeypatch):
         with pytest.raises(ValueError, match=f"backend='triton' cannot serve this call of {name}: .*{message}"):
             lh.losses.create(name, backend="triton", **options)(logits, target)
 
-    refused("there is no kernel for it; there is for ldr-kl, aldr-kl", "topk-svm")
+    refused("there is no kernel for it, since it declares no closed form", "topk-svm")
     refused("float64", logits=logits.double())
     refused("class probabilities", target=torch.full_like(logits, 0.2))
     refused("but not all else", target=target.to("meta"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
+import contextlib
+import importlib.metadata
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -27,13 +26,24 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 OLDEST_TRITON = (3, 4)
 
 
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is there in a version that the kernels know, under whichever name it was installed."""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    version = re.match(r"(\d+)\.(\d+)", importlib.import_module("triton").__version__)
-    return version is not None and (int(version[1]), int(version[2])) >= OLDEST_TRITON
+NAMES_OF_TRITON = ("triton", "pytorch-triton", "triton-windows")
+"""Under which it is published."""
+
+
+def _has_triton() -> bool:
+    for name in NAMES_OF_TRITON:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return _is_known(importlib.metadata.version(name))
+    return False
+
+
+def _is_known(version: str) -> bool:
+    """Whether the kernels know a version such as ``3.5.0``, ``3.5rc1`` or ``3.4.0+git1234``."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST_TRITON
+
+
+_HAS_TRITON = _has_triton()
 
 
 def serves(spec: LossSpec, backend: str, logits: Tensor, target: Tensor, others: Iterable[Any]) -> bool:
@@ -52,7 +62,7 @@ def serves(spec: LossSpec, backend: str, logits: Tensor, target: Tensor, others:
 def _obstacle(spec: LossSpec, logits: Tensor, target: Tensor, others: Iterable[Any]) -> str | None:
     if spec.closed_form is None:
         return "there is no kernel for it, since it declares no closed form"
-    if not has_triton():
+    if not _HAS_TRITON:
         return f"Triton {'.'.join(map(str, OLDEST_TRITON))} or newer is not installed"
     from labelhedge.kernels import launch
 

@@ -5,6 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from labelhedge._errors import UserError
+from labelhedge._foreign import plain
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.terminal import print_json, print_table
 from labelhedge.report import Report, write
 from labelhedge.report.names import column
@@ -32,21 +35,25 @@ def report(
     Example: labelhedge report results --out report
     """
     if out is None and "://" in root:
-        raise ValueError(f"--out is needed, since a report is not written to {root}")
+        raise UserError(f"--out is needed, since a report is not written to {root}")
+    if out is not None:
+        check_folder(out, ("index.html",))
     made = write(root, out, protocol=protocol)
     if as_json:
         print_json(_as_dict(made))
         return
     ranking = made.content.ranking
     if ranking is None:
-        typer.echo(leaderboard_text(made.content)[0])
+        typer.echo(plain(leaderboard_text(made.content)[0]))
     else:
         mean = ranking.mean
         columns = [column(k) for k in mean.columns]
-        rows = [[str(loss), *(f"{rank:.2f}" for rank in mean.loc[loss]), _paper(str(loss))] for loss in mean.index]
+        rows = [
+            [plain(str(loss)), *(f"{rank:.2f}" for rank in mean.loc[loss]), _paper(str(loss))] for loss in mean.index
+        ]
         print_table(["loss", *columns, "paper"], rows, numbers=[*columns, "paper"])
     for path in made.files:
-        typer.echo(path, err=True)
+        typer.echo(plain(str(path)), err=True)
 
 
 def _paper(loss: str) -> str:

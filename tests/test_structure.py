@@ -16,12 +16,13 @@ from tests.losses.cases import NAMES
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "labelhedge"
 MAY_IMPORT = {
-    "__init__": {"data", "functional", "losses", "noise", "results"},
+    "__init__": {"_interrupt", "data", "functional", "losses", "noise", "results"},
     "__main__": {"cli"},
     "_ensemble": set(),
     "_errors": set(),
     "_files": set(),
     "_foreign": set(),
+    "_interrupt": set(),
     "_optional": {"_errors"},
     "_random": set(),
     "_svg": {"_optional"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -53,6 +54,7 @@ def cluster(address: str | None) -> Iterator[None]:
     ray = optional("ray", "ray")
     address = address or os.environ.get("RAY_ADDRESS") or None
     quiet = {"include_dashboard": False, "logging_level": logging.ERROR, "log_to_driver": False}
+    before = signal.getsignal(signal.SIGTERM)
     with redirect_stdout(sys.stderr):  # where Ray prints which workers and nodes it has lost
         try:
             _knock(address or "")
@@ -61,9 +63,11 @@ def cluster(address: str | None) -> Iterator[None]:
             reason = " ".join(str(error).split())
             raise UserError(f"cannot join the Ray cluster {address or 'here'}: {reason}") from error
         try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C; Ray would abort with a dump
             yield
         finally:
             ray.shutdown()
+            signal.signal(signal.SIGTERM, before)
 
 
 def _knock(address: str) -> None:

@@ -77,6 +77,9 @@ def bench(
             "ray": {"--address": address, "--retries": retries, **per_job},
         },
     )
+    store = ResultsStore(out)
+    if isinstance(store.root, Path):
+        check_folder(store.root)
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
     chosen = PRESETS[preset]
@@ -88,9 +91,6 @@ def bench(
     noises = dict.fromkeys(setting(name) for name in _names(noise, [s.id for s in settings.PAPER])) or chosen.settings
     wanted = jobs(protocol, datasets, entries, noises, range(seeds or chosen.seeds))
 
-    store = ResultsStore(out)
-    if isinstance(store.root, Path):
-        check_folder(store.root)
     if as_json:
         print_json([_as_dict(job, missing(job, store) is None) for job in wanted])
         return

@@ -102,8 +102,7 @@ def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) 
     """
     weights = Path(store.root) / "weights.pt"
     if job.settings[0].id in store.finished(job.place, configuration(loaded, extras)):
-        if weights.exists():
-            single.name_of_training(weights)  # or it is damaged
+        _check_whole(weights)
         shutil.rmtree(Path(store.root) / "checkpoint", ignore_errors=True)
         return True
     if weights.exists() and single.name_of_training(weights) != _name(job, loaded, extras):
@@ -111,6 +110,17 @@ def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) 
             f"{weights} has the weights of another training, with other options, images or labels; choose another --out"
         )
     return False
+
+
+def _check_whole(weights: Path) -> None:
+    """See to it that the weights of a finished training, where they are kept, can be read."""
+    try:
+        if weights.exists():
+            single.name_of_training(weights)
+    except UserError as error:
+        raise UserError(
+            f"{weights} is damaged, and its training is finished; choose another --out, or remove {weights.parent}"
+        ) from error
 
 
 def _name(job: Job, loaded: Dataset, extras: Extras) -> str:

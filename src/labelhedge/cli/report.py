@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from labelhedge._errors import UserError
-from labelhedge._foreign import plain
 from labelhedge.cli.out import check_folder
 from labelhedge.cli.terminal import print_json, print_table
 from labelhedge.report import Report, write
@@ -44,16 +43,14 @@ def report(
         return
     ranking = made.content.ranking
     if ranking is None:
-        typer.echo(plain(leaderboard_text(made.content)[0]))
+        typer.echo(leaderboard_text(made.content)[0])
     else:
         mean = ranking.mean
         columns = [column(k) for k in mean.columns]
-        rows = [
-            [plain(str(loss)), *(f"{rank:.2f}" for rank in mean.loc[loss]), _paper(str(loss))] for loss in mean.index
-        ]
+        rows = [[str(loss), *(f"{rank:.2f}" for rank in mean.loc[loss]), _paper(str(loss))] for loss in mean.index]
         print_table(["loss", *columns, "paper"], rows, numbers=[*columns, "paper"])
     for path in made.files:
-        typer.echo(plain(str(path)), err=True)
+        typer.echo(path, err=True)
 
 
 def _paper(loss: str) -> str:

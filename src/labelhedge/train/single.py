@@ -197,8 +197,7 @@ def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_name
 
 def name_of_training(path: Path) -> str:
     """What :func:`export_weights` was told."""
-    name: str = _checkpoint.read(path)["configuration"]["name"]
-    return name
+    return str(_checkpoint.read(path)["configuration"].get("name"))
 
 
 def is_network(content: object) -> bool:

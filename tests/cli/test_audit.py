@@ -186,7 +186,7 @@ BAD = {
     "no features": (("bare.csv", "--label", "species"), "no column can be used as a feature"),
     "not an array": (("--features", "iris.csv", "--labels", "y.npy"), "iris.csv cannot be read"),
     "device": (("iris.csv", "--label", "species", "--device", "abacus"), "device must be cpu or cuda, got 'abacus'"),
-    "taken": (("iris.csv", "--label", "species", "--out", "taken"), "--out needs a place for the file taken/index"),
+    "taken": (("iris.csv", "--label", "species", "--out", "taken"), "--out cannot be taken: taken/index.html is a"),
 }  # fmt: skip
 
 

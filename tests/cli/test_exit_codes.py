@@ -81,9 +81,9 @@ def test_an_unknown_option_is_exit_code_2(run, name):
 
 
 BAD_OUT = {
-    "pets.csv": "--out must be a folder, but {here}/pets.csv is none",
-    "pets.csv/a/b": "--out must be a folder, but {here}/pets.csv is none",
-    "dangling/a": "--out must be a folder, but {here}/dangling is none",
+    "pets.csv": "--out cannot be pets.csv: {here}/pets.csv is not a folder",
+    "pets.csv/a/b": "--out cannot be pets.csv/a/b: {here}/pets.csv is not a folder",
+    "dangling/a": "--out cannot be dangling/a: {here}/dangling is not a folder",
     "a" * 300: "--out cannot be aaaa",
 }
 

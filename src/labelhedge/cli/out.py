@@ -19,12 +19,12 @@ def check_folder(out: Path, files: Sequence[str] = ()) -> None:
     try:
         there = next(path for path in (out.absolute(), *out.absolute().parents) if _is_there(path))
         if not there.is_dir():
-            raise UserError(f"--out must be a folder, but {there} is none")
+            raise UserError(f"--out cannot be {out}: {there} is not a folder")
         if not os.access(there, os.W_OK | os.X_OK):
-            raise UserError(f"--out must be a folder to write to, but {there} is read-only")
+            raise UserError(f"--out cannot be {out}: {there} is read-only")
         for name in files:
             if (out / name).is_dir():
-                raise UserError(f"--out needs a place for the file {out / name}, but that is a folder")
+                raise UserError(f"--out cannot be {out}: {out / name} is a folder, and not a file")
     except OSError as error:  # of a name that is too long, of a folder that may not be looked into
         raise UserError(f"--out cannot be {out}: {error.strerror or error}") from error
 

@@ -105,7 +105,7 @@ def fitted(image: Tensor, shape: torch.Size) -> Tensor:
         torch.Size([20, 20, 3])
     """
     if image.dim() not in (3, 4) or image.shape[-1] != shape[2]:
-        raise ValueError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
+        raise UserError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
     height, width, _ = shape
     images = (image if image.dim() == 4 else image[None]).permute(0, 3, 1, 2)
     scale = max(height / images.shape[2], width / images.shape[3])

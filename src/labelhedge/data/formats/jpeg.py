@@ -41,7 +41,7 @@ def decode_image(data: bytes, name: str) -> Image:
         pillow = optional("PIL.Image", "data")
         try:
             pixels, (width, height) = _decoder.decode(pillow, data, None)
-        except (SyntaxError, TypeError, AttributeError, struct.error) as error:  # Pillow's, of damaged files
+        except (SyntaxError, TypeError, AttributeError, struct.error, pillow.DecompressionBombError) as error:
             raise ValueError(str(error) or type(error).__name__) from error
         return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width, 3)
 

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "functional": {"losses"},
     "integrations": {"losses", "_optional"},
     "kernels": {"kernels"},
-    "losses": {"losses", "kernels"},
+    "losses": {"losses", "kernels", "_errors"},
     "models": {"models", "_errors"},
     "noise": {"noise", "_random", "_errors"},
     "report": {"report", "results", "_optional", "_svg", "_errors", "_files", "_foreign"},

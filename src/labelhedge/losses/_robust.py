@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.losses._apply import Number
 
 Regularizer = Literal["kl", "quadratic"]
@@ -39,7 +40,7 @@ def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tens
 def robust_weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
     """The maximising p for λ in [0, ∞], ``(..., K)``."""
     if isinstance(k, int) and k > q.shape[-1]:
-        raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {k}")
+        raise UserError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {k}")
     if isinstance(k, Tensor):
         k = k.to(q.dtype)
     if isinstance(lam, Tensor):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
+
 if TYPE_CHECKING:
     from labelhedge.losses._module import Loss
 
@@ -114,7 +116,7 @@ def check_number(name: str, value: float | Tensor, domain: Interval) -> None:
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be {domain} or a tensor, got {value!r}")
     elif value not in domain:  # NaN is in none
-        raise ValueError(f"{name} must be {domain}, got {value}")
+        raise UserError(f"{name} must be {domain}, got {value}")
 
 
 def is_free_to_read(tensor: Tensor) -> bool:
@@ -145,7 +147,7 @@ def names() -> list[str]:
 def get(id: str) -> LossSpec:
     """The specification of the loss ``id``."""
     if id not in _REGISTRY:
-        raise ValueError(f"unknown loss {id!r}; known losses: {', '.join(names())}")
+        raise UserError(f"unknown loss {id!r}; known losses: {', '.join(names())}")
     return _REGISTRY[id]
 
 

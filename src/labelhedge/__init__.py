@@ -4,7 +4,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from labelhedge import data, functional, losses, noise, results
+from labelhedge import _interrupt, data, functional, losses, noise, results
 from labelhedge.losses import classes as _classes
 from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
@@ -12,6 +12,8 @@ try:
     __version__ = version("labelhedge")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "unknown"
+
+_interrupt.stop()  # what it has begun, imported before all that needs torch
 
 _LAZY = {"LabelHedgeClassifier": "estimator", "suggest": "audit"}
 """What needs more than torch and numpy, and the room it is in, which is imported when it is first used."""

@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+from labelhedge._errors import MissingPackageError
+
 
 def optional(module: str, extra: str) -> Any:
     """Import a module of an optional dependency, or say which extra brings it."""
@@ -12,4 +14,6 @@ def optional(module: str, extra: str) -> Any:
         package = module.partition(".")[0]
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise ImportError(f"{package} is not installed; get it with: pip install 'labelhedge[{extra}]'") from error
+        raise MissingPackageError(
+            f"{package} is not installed; get it with: pip install 'labelhedge[{extra}]'"
+        ) from error

@@ -10,7 +10,7 @@ from sklearn.datasets import load_wine
 from labelhedge.audit import Audit, encode, read_table
 from labelhedge.audit._find import find_encoded
 from labelhedge.audit._noise_model import Confusion
-from labelhedge.audit.page import write_page
+from labelhedge.audit.page import page as text_of
 
 SCRIPT = "<script>alert(1)</script>"
 NAMES = np.array(["barolo", f'"{SCRIPT}', "=cmd()"])
@@ -33,7 +33,7 @@ def hostile(tmp_path_factory):
     table = read_table(folder / "wine.csv", "cult<i>var")
     encoded = encode(table.features)
     audit = find_encoded(encoded.matrix, table.labels)
-    write_page(folder / "index.html", table, audit, encoded)
+    (folder / "index.html").write_text(text_of(table, audit, encoded), encoding="utf-8")
     return folder / "index.html", table, audit, encoded
 
 
@@ -173,7 +173,7 @@ def made_up(tmp_path, rows, classes, wrong):
     everything = np.indices((classes, classes)).reshape(2, -1)
     confusion = Confusion(*everything, np.ones(classes**2))
     audit = Audit(tuple(names), given, (given + 1) % classes, p_wrong, confusion, ())
-    write_page(tmp_path / "index.html", table, audit, encode(table.features))
+    (tmp_path / "index.html").write_text(text_of(table, audit, encode(table.features)), encoding="utf-8")
     return (tmp_path / "index.html").read_text(encoding="utf-8")
 
 

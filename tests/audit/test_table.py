@@ -2,6 +2,7 @@ import csv
 import gzip
 import os
 import re
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -327,3 +328,34 @@ def test_random_arrays_are_refused(tmp_path, content):
     path.write_bytes(b"\x93NUMPY" + content)
     with pytest.raises(TableError, match=re.escape(str(path))):
         read_arrays(path, path)
+
+
+def test_a_row_without_an_end_is_refused_before_it_is_in_memory(write, monkeypatch):
+    bomb = gzip.compress(b"a" * (100 << 20), 1)
+    path = write(bomb, "table.csv.gz")
+    monkeypatch.setattr(_table, "_records", lambda *_: pytest.fail("a line was read"))
+    tracemalloc.start()
+    assert refusal(path) == "FILE, line 1 has more than 4,194,304 bytes, too many for a row"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50 << 20
+
+
+def test_a_file_that_becomes_many_times_as_large_is_refused(write, monkeypatch):
+    path = write(gzip.compress(GOOD.encode() + b"1,red,cat\n" * 2_000_000), "table.csv.gz")
+    monkeypatch.setattr(_table, "_LARGE", 1 << 22)
+    assert refusal(path) == "FILE becomes more than 100 times as large; unpack it, if it is meant to be"
+    monkeypatch.setattr(_table, "_LARGE", 1 << 30)
+    assert len(read_table(path, "kind").labels) == 2_000_004
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_bug_is_no_damage(write, monkeypatch, suffix):
+    def fails(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(_table, "_typed", fails)
+    pd.read_csv(write(GOOD)).to_parquet(write("", "table.parquet"))
+    with pytest.raises(ValueError, match=r"^a bug$") as caught:
+        read_table(write("", "other").with_name(f"table{suffix}"), "kind")
+    assert not isinstance(caught.value, TableError)

@@ -134,6 +134,7 @@ def test_what_fails_in_a_job_is_one_sentence_and_ends_the_others(driver, tmp_pat
     with pytest.raises(OSError, match="traces") as caught:
         work_off([*endless, *some_jobs("ce")], tmp_path)
     assert re.fullmatch(rf".*{tmp_path / 'traces'}.*", str(caught.value))  # and no more lines, of Ray's
+    assert any("in _do\n" in note for note in caught.value.__notes__)
     wait_until(lambda: not workers(tmp_path))
 
 
@@ -187,12 +188,15 @@ def test_a_killed_driver_takes_its_tasks_along_and_the_same_command_goes_on(star
 
 
 @pytest.mark.parametrize("where", [(), ("--address", "local")], ids=["of others", "for this command alone"])
-def test_an_interrupt_says_how_to_go_on_and_ends_the_tasks_on_a_cluster(start, tmp_path, where):
+@pytest.mark.parametrize("end", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupt_says_how_to_go_on_and_ends_the_tasks_on_a_cluster(start, tmp_path, where, end):
     command = start(*ONE, "1000000", *where, "--out", tmp_path)
     first_worker(tmp_path)
-    os.killpg(command.pid, signal.SIGINT)  # as a terminal does
+    kill, number = end  # a terminal sends it to all, a scheduler to the command
+    kill(command.pid, number)
     answer = command.finish()
     assert (answer.returncode, answer.stdout) == (130, "")
+    assert "***" not in answer.stderr  # Ray's dump
     assert last_line(answer.stderr) == "interrupted: 0 of 1 jobs are finished; the same command goes on"
     wait_until(lambda: not workers(tmp_path))
     wait_until(lambda: not command.processes())

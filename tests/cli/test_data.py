@@ -254,7 +254,7 @@ def test_verify_of_nothing_says_so(answers, root):
 
 def test_a_missing_extra_is_named(answers):
     answer = answers["without typer"]
-    assert (answer.returncode, answer.stdout) == (1, "")
+    assert (answer.returncode, answer.stdout) == (2, "")
     assert one_line(answer.stderr) == "labelhedge: typer is not installed; get it with: pip install 'labelhedge[cli]'"
 
 

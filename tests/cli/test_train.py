@@ -309,3 +309,16 @@ def test_results_of_other_hyperparameters_are_left_alone(trainer, whole, pets):
     assert (answer.returncode, answer.stdout) == (2, "")
     assert last_line(answer.stderr).endswith("was computed with other hyperparameters or data; choose another --out")
     assert contents(whole[0]) == before
+
+
+@pytest.mark.parametrize("kept", [0, 100, 0.5, -10])
+def test_damaged_weights_are_named(trainer, whole, pets, tmp_path, kept):
+    out = shutil.copytree(whole[0], tmp_path / "out")
+    path = out / "weights.pt"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content)) if kept == 0.5 else kept])
+    before = contents(out)
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert last_line(answer.stderr).startswith(f"labelhedge: {path} is damaged, and its training is finished")
+    assert contents(out) == before

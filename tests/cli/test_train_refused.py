@@ -126,16 +126,6 @@ def test_weights_of_something_else_are_refused(trainer, pets, tmp_path, given, m
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_training(trainer, pets, tmp_path):
-    (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "out"
-    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert (
-        answer.stderr == f"labelhedge: cannot write into {out}: {tmp_path}/file is not a folder that may be written\n"
-    )
-
-
 def test_a_url_is_no_folder_for_checkpoints(trainer, pets):
     answer = trainer.run("--dataset", pets, *LINE, "--out", "s3://bucket/trained")
     assert (answer.returncode, answer.stdout) == (2, "")

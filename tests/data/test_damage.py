@@ -274,3 +274,18 @@ def test_bz2_of_several_streams(tmp_path):
     text = write_libsvm(tmp_path / "rows", ROWS, LABELS).read_bytes()
     (tmp_path / "rows.bz2").write_bytes(bz2.compress(text[:50]) + bz2.compress(text[50:]))
     assert libsvm(tmp_path / "rows.bz2") == libsvm(tmp_path / "rows")
+
+
+def test_an_image_of_too_many_pixels_is_refused(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 64 // 3)  # Pillow refuses twice as many
+    with pytest.raises(DataError, match="decompression bomb"):
+        decode_image(PICTURE, "bomb.jpg")
+
+
+def test_a_bug_is_no_damage(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("labelhedge.data.formats.npz._check_header", lambda: None)
+    with zipfile.ZipFile("bug.npz", "w") as archive:
+        archive.writestr("a.npy", "")
+    with pytest.raises(TypeError, match="takes 0 positional arguments"):
+        read_npz("bug.npz", "a", shape=(1,))

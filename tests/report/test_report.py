@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+import resource
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -11,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import labelhedge as lh
+from labelhedge._errors import UserError
 from labelhedge.cli.report import report as command
 from labelhedge.report import write
 from labelhedge.report.content import gather
@@ -287,3 +290,52 @@ def test_bad_input(tmp_path):
     assert pd.read_csv(tmp_path / "report" / "tables" / "accuracy.csv")["networks"].unique().tolist() == [5]
     alone = gather(results(tmp_path / "alone", protocol="fair-77", **small))
     pd.testing.assert_frame_equal(gather(tmp_path, "fair-77").curves, alone.curves)
+
+
+def test_names_of_strangers_do_no_harm(tmp_path):
+    """A terminal obeys none, a spreadsheet computes none, a Markdown page has none as HTML, and none is a folder."""
+    loss, dataset = "=1+1\x1b[31m<img src=x>|`", "../../vowel<b>"
+    results(tmp_path, ("vowel",), PAPER[:2], (loss, "ce", "mae"), folds=2, epochs=4)
+    for path in tmp_path.rglob("*.parquet"):
+        pd.read_parquet(path).assign(dataset=dataset).to_parquet(path)
+    answer = run(tmp_path, "--out", tmp_path / "a" / "b" / "report")
+    assert answer.exit_code == 0, answer.output
+    assert "\x1b" not in answer.output
+    tables = tmp_path / "a" / "b" / "report" / "tables"
+    assert (tables / "accuracy-.._.._vowel<b>.md").is_file()
+    for path in tables.glob("*.csv"):
+        assert not any(line.startswith("=") or ",=" in line for line in path.read_text().splitlines()), path
+    assert "'=1+1" in (tables / "accuracy.csv").read_text()
+    for path in tables.glob("*.md"):
+        assert not re.search("<img|<b>|\x1b", path.read_text()), path
+
+
+def test_a_full_disk_is_named_and_leaves_no_empty_page(folder, tmp_path):
+    page = tmp_path / "index.html"
+    page.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))  # less than the page takes
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write(folder, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(page)
+    assert page.read_text() == "old"
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".part"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"params": "[1]"}, r"params are not numbers in JSON: \[1\]"),
+        ({"params": "{"}, "not numbers in JSON: {"),
+        ({}, "a result twice"),
+    ],
+)
+def test_results_that_make_no_sense_are_one_sentence(tmp_path, change, sentence):
+    folder = results(tmp_path, ("vowel",), PAPER[:2], LOSSES, folds=2, epochs=4)
+    [path] = (folder / "networks").rglob("*.parquet")
+    pd.read_parquet(path).assign(**change).to_parquet(path.with_name("copy.parquet"))
+    with pytest.raises(UserError, match=sentence):
+        gather(folder)

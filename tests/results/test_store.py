@@ -1,5 +1,6 @@
 """Results are on disk whole or not at all, and other programs can read them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
+from labelhedge._errors import UserError
 from labelhedge.results import ResultsStore, load, load_traces
 from labelhedge.results.schema import NETWORKS, TRACES
 
@@ -204,3 +206,39 @@ def test_a_place_is_claimed_by_one_process_until_it_is_gone(tmp_path, url):
     for _ in range(2):
         with store.claim("p") as ours:
             assert ours
+
+
+def overwritten(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + b"\xff" * 400 + content[408:])
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "overwritten": overwritten,
+    "no rows": lambda path: pd.read_parquet(path).head(0).to_parquet(path),
+    "no columns": lambda path: pd.DataFrame(index=range(3)).to_parquet(path),
+    "other columns": lambda path: pd.DataFrame({"a": [1]}).to_parquet(path),
+    "a null": lambda path: pd.read_parquet(path).assign(loss=None).to_parquet(path),
+    "text for numbers": lambda path: pd.read_parquet(path).assign(seed="a").to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("table", ["networks", "traces"])
+def test_a_damaged_file_is_named(tmp_path, damage, table):
+    write(tmp_path, ["clean", "u0.3"])
+    write(tmp_path, ["u0.6"])
+    path = tmp_path / table / PLACE / "u0.6.parquet"
+    DAMAGE[damage](path)
+    with pytest.raises(UserError, match=f"^{re.escape(str(path))} is no file of results, or a damaged one "):
+        load(tmp_path) if table == "networks" else load_traces(tmp_path)
+
+
+def test_a_damaged_file_is_not_taken_for_finished(tmp_path):
+    write(tmp_path, ["clean"])
+    path = tmp_path / "networks" / PLACE / "clean.parquet"
+    path.write_bytes(b"")
+    with pytest.raises(UserError, match=f"^{re.escape(str(path))} is no file of results"):
+        ResultsStore(tmp_path).finished(PLACE, "[]")

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge._optional import optional
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import as_matrix
@@ -111,14 +112,14 @@ def numbered(labels: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.int
     """The different labels, and the position of each row's among them."""
     series = optional("pandas", "audit").Series(labels)
     if len(series) != rows:
-        raise ValueError(f"labels must be one for each of the {rows:,} rows of features, got {len(series):,}")
+        raise UserError(f"labels must be one for each of the {rows:,} rows of features, got {len(series):,}")
     if series.isna().any():
-        raise ValueError(f"labels must not be missing, got {int(series.isna().sum()):,} that are")
+        raise UserError(f"labels must not be missing, got {int(series.isna().sum()):,} that are")
     classes, given, counts = np.unique(series.to_numpy(), return_inverse=True, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         rarest = classes.tolist()[counts.argmin()]
         rare = f"{rarest!r} with one row" if len(classes) > 1 else f"{rarest!r} alone"
-        raise ValueError(f"labels must be of two classes or more with two rows or more each, got {rare}")
+        raise UserError(f"labels must be of two classes or more with two rows or more each, got {rare}")
     return classes, given.astype(np.int64)
 
 
@@ -126,7 +127,7 @@ def check_memory(rows: int, classes: int) -> None:
     """See to it, before anything is trained, that the probabilities and the confusion of all classes can be held."""
     needed = 4 * rows * classes + 8 * classes**2
     if hasattr(os, "sysconf") and needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        raise ValueError(
+        raise UserError(
             f"{rows:,} rows of {classes:,} classes take {needed / 1e9:,.0f} GB, more than this machine has; "
             "give it the rows of some classes at a time"
         )

@@ -13,6 +13,8 @@ import csv
 import difflib
 import gzip
 import io
+import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from labelhedge._errors import UserError
 from labelhedge._optional import optional
 
 if TYPE_CHECKING:
@@ -33,10 +36,11 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL",
 """Texts that stand for no value. Not "None", which is the name of a class in many tables."""
 
 _BLOCK = 1 << 22  # bytes read at a time, and the longest row
+_LARGE, _RATIO = 1 << 30, 100  # bytes that a packed file may become, and how many times its size beyond them
 _SHOWN = 10  # names in a sentence
 
 
-class TableError(ValueError):
+class TableError(UserError):
     """What is wrong with a table, in one sentence for its owner."""
 
 
@@ -124,7 +128,10 @@ def read_arrays(features: Path, labels: Path) -> Table:
 
 def _read_array(path: Path) -> NDArray[Any]:
     with _reading(path):
-        mapped = np.lib.format.open_memmap(path, mode="r")  # never unpickles: an array of objects is refused
+        try:
+            mapped = np.lib.format.open_memmap(path, mode="r")  # never unpickles: an array of objects is refused
+        except (ValueError, TypeError, SyntaxError, OverflowError) as error:
+            raise TableError(f"{path} cannot be read: {error or type(error).__name__}") from error
     native = mapped.dtype.newbyteorder("=")
     # NumPy's 16-byte numbers are unknown to pandas
     return np.asarray(mapped, dtype=np.float64 if native.kind == "f" and native.itemsize > 8 else native)
@@ -136,17 +143,23 @@ def _described(array: NDArray[Any]) -> str:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a parser raises on a damaged file into a sentence; their lists are neither short nor documented."""
+    """Turn what Arrow, gzip and the disk raise on a damaged file into a sentence."""
     if not path.is_file():
         raise TableError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
     try:
         yield
-    except (TableError, ImportError, MemoryError):
+    except MemoryError:  # which Arrow's is too
         raise
     except OSError as error:
         raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:
+    except _of_damage() as error:
         raise TableError(f"{path} cannot be read: {error or type(error).__name__}") from error
+
+
+def _of_damage() -> tuple[type[Exception], ...]:
+    """What gzip raises, and Arrow if it has been imported."""
+    arrow = sys.modules.get("pyarrow")
+    return EOFError, zlib.error, *((arrow.ArrowException,) if arrow else ())
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -154,9 +167,10 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _check_bytes(path: Path) -> bool:
-    """Make sure that a file is UTF-8 and no binary file; returns whether its number of quotes is odd."""
+    """Make sure that a file is UTF-8, not binary and no bomb; returns whether its number of quotes is odd."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    offset, line, quotes = 0, 1, 0
+    offset, line, begin, quotes = 0, 1, 0, 0
+    most = max(_LARGE, _RATIO * path.stat().st_size)
     with _open(path) as file:
         while True:
             new = file.read(_BLOCK)
@@ -172,6 +186,12 @@ def _check_bytes(path: Path) -> bool:
             if not new:
                 return quotes % 2 == 1
             whole = len(block) - len(decoder.getstate()[0])
+            end_of_line = max(block.rfind(mark, 0, whole) for mark in (b"\n", b"\r"))
+            if end_of_line < 0 and offset + whole - begin > _BLOCK:
+                raise TableError(f"{path}, line {line} has more than {_BLOCK:,} bytes, too many for a row")
+            if offset > most:
+                raise TableError(f"{path} becomes more than {_RATIO} times as large; unpack it, if it is meant to be")
+            begin = offset + end_of_line + 1 if end_of_line >= 0 else begin
             offset, line, quotes = offset + whole, line + block.count(b"\n", 0, whole), quotes + new.count(b'"')
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,10 @@ DIFFERS = 0.5
 Rows = NDArray[np.int64]
 
 
-def write_page(path: Path, table: Table, audit: Audit, encoded: Encoded) -> None:
-    """Write the page of an audit.
+def page(table: Table, audit: Audit, encoded: Encoded) -> str:
+    """The page of an audit as text.
 
     Args:
-        path: the file to write.
         table: what was audited.
         audit: what was found, of ``table.labels``.
         encoded: ``table.features`` as numbers.
@@ -60,8 +58,7 @@ def write_page(path: Path, table: Table, audit: Audit, encoded: Encoded) -> None
         "suspects": "\n".join(_suspects(table, audit, encoded, suspects[:MAX_SUSPECTS])),
     }
     template = package.joinpath("page.html").read_text(encoding="utf-8")
-    # One pass: what is put in is not searched
-    path.write_text(re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], template), encoding="utf-8")
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], template)  # one pass: what is put in is not searched
 
 
 def headline(audit: Audit) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labelhedge._errors import UserError
 from labelhedge.data import Dataset
 from labelhedge.train.augment import Augmentation
 from labelhedge.train.single import ImageRecipe
@@ -39,9 +40,9 @@ class ImageSettings:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
+            raise UserError(f"epochs must be at least 1, got {self.epochs}")
         if self.tuning_epochs is not None and not 1 <= self.tuning_epochs < self.epochs:
-            raise ValueError(f"tuning_epochs must be in [1, {self.epochs - 1}], got {self.tuning_epochs}")
+            raise UserError(f"tuning_epochs must be in [1, {self.epochs - 1}], got {self.tuning_epochs}")
 
     def recipe(self, data: Dataset, batch_size: int, momentum: float, review_after: tuple[float, ...]) -> ImageRecipe:
         """How the networks for a data set are built and trained."""

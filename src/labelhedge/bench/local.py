@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from labelhedge._errors import portable
 from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.run import Machine, run
 from labelhedge.results import ResultsStore
@@ -81,7 +82,7 @@ def _worker(jobs: Sequence[Job], root: Any, machine: Machine, parent: int, done:
     try:
         do_all(jobs, ResultsStore(root), machine, advance)
     except Exception as error:  # whatever it is, the parent has to tell it
-        errors.put(error)
+        errors.put(portable(error))
 
 
 def do_all(jobs: Sequence[Job], store: ResultsStore, machine: Machine, advance: Callable[[int], None]) -> None:

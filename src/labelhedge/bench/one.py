@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from labelhedge._errors import UserError
 from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import entry
 from labelhedge.bench.rows import networks_table, traces_table
@@ -97,17 +98,29 @@ def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) 
     """Whether the store has the results; a checkpoint that is then left over is removed.
 
     Raises:
-        ValueError: Its folder has the weights of another training, which these would replace.
+        UserError: Its folder has the weights of another training, which these would replace.
     """
+    weights = Path(store.root) / "weights.pt"
     if job.settings[0].id in store.finished(job.place, configuration(loaded, extras)):
+        _check_whole(weights)
         shutil.rmtree(Path(store.root) / "checkpoint", ignore_errors=True)
         return True
-    weights = Path(store.root) / "weights.pt"
     if weights.exists() and single.name_of_training(weights) != _name(job, loaded, extras):
-        raise ValueError(
+        raise UserError(
             f"{weights} has the weights of another training, with other options, images or labels; choose another --out"
         )
     return False
+
+
+def _check_whole(weights: Path) -> None:
+    """See to it that the weights of a finished training, where they are kept, can be read."""
+    try:
+        if weights.exists():
+            single.name_of_training(weights)
+    except UserError as error:
+        raise UserError(
+            f"{weights} is damaged, and its training is finished; choose another --out, or remove {weights.parent}"
+        ) from error
 
 
 def _name(job: Job, loaded: Dataset, extras: Extras) -> str:
@@ -132,14 +145,17 @@ def _digest(part: Part) -> str:
 def read_weights(path: Path) -> dict[str, Any]:
     """Weights by their name, as ``torch.save(model.state_dict(), path)`` writes them, or a ``weights.pt`` of ours."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        file = path.open("rb")
     except OSError as error:
-        raise ValueError(f"cannot read the weights {path}: {error.strerror or error}") from None
-    except Exception as error:  # of whatever kind, depending on what the file is
-        raise ValueError(f"{path} has no weights that can be read ({type(error).__name__})") from None
+        raise UserError(f"cannot read the weights {path}: {error.strerror or error}") from None
+    with file:
+        try:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # of whatever kind, depending on what the file is
+            raise UserError(f"{path} has no weights that can be read ({type(error).__name__})") from error
     if single.is_network(found):
         weights = found["state"]["weights"]
         return {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise ValueError(f"{path} has no weights: it must hold tensors by their name, as a state_dict does")
+        raise UserError(f"{path} has no weights: it must hold tensors by their name, as a state_dict does")
     return found

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from labelhedge import losses
+from labelhedge._errors import UserError
 from labelhedge._random import permutation
 from labelhedge.bench.images import ImageSettings
 from labelhedge.data import Dataset
@@ -64,9 +65,9 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
+            raise UserError(f"epochs must be at least 1, got {self.epochs}")
         if not 1 <= self.folds <= self.splits:
-            raise ValueError(f"folds must be in [1, {self.splits}], got {self.folds}")
+            raise UserError(f"folds must be in [1, {self.splits}], got {self.folds}")
 
     @property
     def id(self) -> str:
@@ -105,7 +106,7 @@ class Protocol:
             return [Fold(rows, rows[:0], _fold_seed(seed, 0))]
         size = count // self.splits
         if size == 0:
-            raise ValueError(f"{data.info.name} has too few rows for {self.splits} folds: {len(rows)}")
+            raise UserError(f"{data.info.name} has too few rows for {self.splits} folds: {len(rows)}")
         folds = []
         for fold in range(self.folds):
             validation = slice(fold * size, (fold + 1) * size)
@@ -146,9 +147,9 @@ def entry(id: str) -> Entry:
     if id == loss:
         return Entry(id, loss, {})
     if normalizer not in _NORMALIZERS:
-        raise ValueError(f"unknown normaliser {normalizer!r} in {id!r}; known normalisers: {', '.join(_NORMALIZERS)}")
+        raise UserError(f"unknown normaliser {normalizer!r} in {id!r}; known normalisers: {', '.join(_NORMALIZERS)}")
     if spec.options["normalize"] == normalizer:
-        raise ValueError(f"{loss} is on L1-normalised logits by itself; there is no {id}")
+        raise UserError(f"{loss} is on L1-normalised logits by itself; there is no {id}")
     return Entry(id, loss, {"normalize": normalizer})
 
 
@@ -227,10 +228,10 @@ def setting(id: str) -> Setting:
         kind, rate = (id, 0.0) if without_rate else (kinds[prefix], float(id.removeprefix(prefix)))
         found = Setting(kind, rate)  # type: ignore[arg-type]
     except (KeyError, ValueError):
-        raise ValueError(
+        raise UserError(
             f"unknown noise {id!r}; it is clean, uR or cdR with a rate R such as u0.3, or human labels: "
             f"{', '.join(HUMAN)}"
         ) from None
     if not 0 <= found.rate <= 1:
-        raise ValueError(f"the rate of noise {id!r} must be in [0, 1]")
+        raise UserError(f"the rate of noise {id!r} must be in [0, 1]")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,6 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
+from labelhedge._errors import UserError, portable
 from labelhedge._optional import optional
 from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.local import do_all
@@ -47,22 +49,25 @@ def cluster(address: str | None) -> Iterator[None]:
             started here for the time being.
 
     Raises:
-        ValueError: There is no such cluster.
+        UserError: There is no such cluster.
     """
     ray = optional("ray", "ray")
     address = address or os.environ.get("RAY_ADDRESS") or None
     quiet = {"include_dashboard": False, "logging_level": logging.ERROR, "log_to_driver": False}
+    before = signal.getsignal(signal.SIGTERM)
     with redirect_stdout(sys.stderr):  # where Ray prints which workers and nodes it has lost
         try:
             _knock(address or "")
             ray.init(address, namespace="labelhedge", **quiet)
         except Exception as error:  # of many kinds, and all mean the same here
             reason = " ".join(str(error).split())
-            raise ValueError(f"cannot join the Ray cluster {address or 'here'}: {reason}") from error
+            raise UserError(f"cannot join the Ray cluster {address or 'here'}: {reason}") from error
         try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C; Ray would abort with a dump
             yield
         finally:
             ray.shutdown()
+            signal.signal(signal.SIGTERM, before)
 
 
 def _knock(address: str) -> None:
@@ -109,7 +114,10 @@ def work_off(
 
 
 def _do(job: Job, root: str, machine: Machine) -> None:
-    do_all([job], ResultsStore(root), machine, lambda _: None)
+    try:
+        do_all([job], ResultsStore(root), machine, lambda _: None)
+    except Exception as error:
+        raise portable(error) from None
 
 
 def _raise_if_failed(done: Any, job: Job, retries: int) -> None:

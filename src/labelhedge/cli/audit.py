@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from labelhedge._files import whole
+from labelhedge._foreign import no_formulas, plain
 from labelhedge.audit import Audit, Encoded, Table, encode
 from labelhedge.audit._find import find_encoded
-from labelhedge.audit.page import cut, headline, left_out, write_page
+from labelhedge.audit.page import cut, headline, left_out, page
 from labelhedge.cli.device import chosen_device
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.table import (
     DataArgument,
     DeviceOption,
@@ -25,7 +27,7 @@ from labelhedge.cli.table import (
     SeedOption,
     read,
 )
-from labelhedge.cli.terminal import plain, print_json, print_table, progress
+from labelhedge.cli.terminal import print_json, print_table, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +62,8 @@ def audit(
     Example: labelhedge audit --features x.npy --labels y.npy
     """
     place = chosen_device(device)
-    _check_folder(out)
+    if out is not None:
+        check_folder(out, ("suspects.csv", "index.html"))
     table = read(data, label, features, labels)
     encoded = encode(table.features)
     with progress() as tell:
@@ -82,48 +85,14 @@ def audit(
         typer.echo(path, err=True)
 
 
-def _check_folder(out: Path | None) -> None:
-    """Before hours of work, not after them; nothing is made yet, for the work may end with an error."""
-    if out is None:
-        return
-    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    if not there.is_dir():
-        raise ValueError(f"--out must be a folder, but {there} is a file")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"--out must be a folder to write to, but {there} is read-only")
-    for name in ("suspects.csv", "index.html"):
-        if (out / name).is_dir():
-            raise ValueError(f"--out needs a place for the file {out / name}, but that is a folder")
-
-
 def _write(out: Path, table: Table, found: Audit, encoded: Encoded, suspects: pd.DataFrame) -> list[Path]:
-    """Write all files beside their places first, and then move them there."""
-
-    def csv(path: Path) -> None:
-        guarded = suspects.assign(given=suspects["given"].map(_guarded), suggested=suspects["suggested"].map(_guarded))
-        guarded.to_csv(path, index=False, float_format="%.6f", lineterminator="\n")
-
-    files: dict[Path, Callable[[Path], None]] = {
-        out / "suspects.csv": csv,
-        out / "index.html": lambda path: write_page(path, table, found, encoded),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    parts = {path: path.with_name(f".{path.name}.{os.getpid()}.part") for path in files}
-    try:
-        for path, write in files.items():
-            write(parts[path])
-        for path, part in parts.items():
-            part.replace(path)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
-    return list(files)
-
-
-def _guarded(label: str) -> str:
-    """A label that spreadsheets do not take for a formula; a plain number such as -1 is none."""
-    number = re.fullmatch(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", label, re.ASCII)
-    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) and not number else label
+    """Write both files, or neither."""
+    csv = no_formulas(suspects).to_csv(index=False, float_format="%.6f", lineterminator="\n")
+    contents = {out / "suspects.csv": csv, out / "index.html": page(table, found, encoded)}
+    with ExitStack() as stack:
+        for path, content in contents.items():
+            stack.enter_context(whole(path)).write(content.encode())
+    return list(contents)
 
 
 def _print(table: Table, found: Audit, encoded: Encoded, suspects: pd.DataFrame) -> None:

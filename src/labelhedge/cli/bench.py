@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from labelhedge import losses
+from labelhedge._errors import UserError
 from labelhedge.bench import ray
 from labelhedge.bench.jobs import Job, jobs, missing
 from labelhedge.bench.protocol import PRESETS, Protocol, entry, setting
 from labelhedge.bench.run import Machine
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.report import report
 from labelhedge.cli.sweep import run_here, run_on_ray
 from labelhedge.cli.terminal import parse_bytes, print_json, say
@@ -75,8 +77,11 @@ def bench(
             "ray": {"--address": address, "--retries": retries, **per_job},
         },
     )
+    store = ResultsStore(out)
+    if isinstance(store.root, Path):
+        check_folder(store.root)
     if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
+        raise UserError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
     chosen = PRESETS[preset]
     datasets = _names(dataset) or chosen.datasets
     protocol = _changed(chosen.protocol, datasets, lr, epochs, folds, tuning_epochs)
@@ -86,7 +91,6 @@ def bench(
     noises = dict.fromkeys(setting(name) for name in _names(noise, [s.id for s in settings.PAPER])) or chosen.settings
     wanted = jobs(protocol, datasets, entries, noises, range(seeds or chosen.seeds))
 
-    store = ResultsStore(out)
     if as_json:
         print_json([_as_dict(job, missing(job, store) is None) for job in wanted])
         return
@@ -111,6 +115,7 @@ def demo(
 
     Example: labelhedge demo
     """
+    check_folder(out)
     preset = PRESETS["demo"]
     wanted = jobs(preset.protocol, preset.datasets, preset.losses, preset.settings, range(preset.seeds))
     run_here(wanted, ResultsStore(out), Machine(), cores(), None)
@@ -131,7 +136,7 @@ def _changed(
     if any(info(name).images for name in datasets):
         images = replace(images, epochs=epochs or images.epochs, tuning_epochs=tuning_epochs)
     elif tuning_epochs is not None:
-        raise ValueError(f"--tuning-epochs is for images, and these are tables: {', '.join(datasets)}")
+        raise UserError(f"--tuning-epochs is for images, and these are tables: {', '.join(datasets)}")
     return replace(
         protocol,
         learning_rates=_rates(lr) or protocol.learning_rates,
@@ -146,16 +151,16 @@ def _rates(text: str | None) -> tuple[float, ...]:
         rates = tuple(float(name) for name in _names(text))
         if all(0 < rate < math.inf for rate in rates):
             return rates
-    raise ValueError(f"--lr must be positive numbers with commas between, got {text!r}")
+    raise UserError(f"--lr must be positive numbers with commas between, got {text!r}")
 
 
 def _refuse_options_of_others(engine: str, options: Mapping[str, Mapping[str, object]]) -> None:
     if engine not in options:
-        raise ValueError(f"unknown engine {engine!r}; known engines: {', '.join(options)}")
+        raise UserError(f"unknown engine {engine!r}; known engines: {', '.join(options)}")
     for other, own in options.items():
         for name, value in own.items():
             if other != engine and value is not None:
-                raise ValueError(f"{name} is for --engine {other}, and the engine is {engine}")
+                raise UserError(f"{name} is for --engine {other}, and the engine is {engine}")
 
 
 def _share_of_node(device: str | None, cpus: int, gpus: float | None) -> tuple[str, ray.Share]:
@@ -163,11 +168,11 @@ def _share_of_node(device: str | None, cpus: int, gpus: float | None) -> tuple[s
     if device is None:
         device = "cuda" if gpus else "cpu"
     if device not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda on Ray, got {device!r}")
+        raise UserError(f"device must be cpu or cuda on Ray, got {device!r}")
     if gpus is None:
         gpus = float(device == "cuda")
     if (device == "cuda") != (gpus > 0):
-        raise ValueError(f"--device {device} and --gpus-per-job {gpus:g} do not go together")
+        raise UserError(f"--device {device} and --gpus-per-job {gpus:g} do not go together")
     return device, ray.Share(cpus, gpus)
 
 
@@ -175,7 +180,7 @@ def _names(text: str | None, paper: Sequence[str] = ()) -> tuple[str, ...]:
     """The names in a list with commas, each once; the word 'paper' stands for several."""
     names = () if text is None else tuple(name.strip() for name in text.split(","))
     if "" in names:
-        raise ValueError(f"empty name in the list {text!r}")
+        raise UserError(f"empty name in the list {text!r}")
     return tuple(dict.fromkeys(n for name in names for n in (paper if paper and name == "paper" else (name,))))
 
 

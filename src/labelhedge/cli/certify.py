@@ -14,6 +14,9 @@ import torch
 import typer
 
 from labelhedge import losses
+from labelhedge._errors import UserError
+from labelhedge._files import write_whole
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.terminal import print_json, print_table, progress
 from labelhedge.theory import Certificate, certify, document
 from labelhedge.theory.subject import Loss
@@ -38,19 +41,21 @@ def command(
     Each verdict comes with its worst case; a property that fails, with a counterexample to check by hand.
 
     Example: labelhedge certify gce --set q=0.95
+
     Example: labelhedge certify my_losses:focal --classes 5
+
     Example: labelhedge certify --all
     """
     if every == (loss is not None):
-        raise ValueError("give a loss, or --all for the paper's table")
+        raise UserError("give a loss, or --all for the paper's table")
     if every:
         if option or ball is not None:
-            raise ValueError("--set and --ball are for one loss; the table has its own")
+            raise UserError("--set and --ball are for one loss; the table has its own")
         _table(classes, seed, out, as_json)
         return
     assert loss is not None
     if out is not None:
-        raise ValueError("--out is for the table of --all")
+        raise UserError("--out is for the table of --all")
     certificate = certify(_loss(loss, _options(option or [])), classes=classes, ball=ball, seed=seed)
     if as_json:
         print_json([asdict(verdict) for verdict in certificate.verdicts])
@@ -61,15 +66,18 @@ def command(
 
 def _loss(name: str, options: dict[str, Any]) -> Loss:
     if ":" not in name:
-        return losses.create(name, reduction="none", **options)
+        try:
+            return losses.create(name, reduction="none", **options)
+        except TypeError as error:  # an option that the loss does not have, or a word for a number
+            raise UserError(str(error)) from error
     if options:
-        raise ValueError("--set is for the library's own losses; give a loss of your own with its options in place")
+        raise UserError("--set is for the library's own losses; give a loss of your own with its options in place")
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")  # as python -m does
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"cannot find {name}: {error}") from error
+    except Exception as error:  # of whatever kind: the module is the user's
+        raise UserError(f"cannot find {name}: {error or type(error).__name__}") from error
     return found  # type: ignore[no-any-return]
 
 
@@ -79,7 +87,7 @@ def _options(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
-            raise ValueError(f"--set takes name=value, got {setting!r}")
+            raise UserError(f"--set takes name=value, got {setting!r}")
         options[name] = _value(value)
     return options
 
@@ -92,12 +100,14 @@ def _value(text: str) -> int | float | str | None:
 
 
 def _table(classes: int, seed: int, out: Path | None, as_json: bool) -> None:
-    if out is not None and out.suffix not in (".md", ".html"):
-        raise ValueError(f"--out must end in .md or .html, got {out.name!r}")
+    if out is not None:
+        if out.suffix not in (".md", ".html"):
+            raise UserError(f"--out must end in .md or .html, got {out.name!r}")
+        check_folder(out.parent, (out.name,))
     certified = list(zip(ROWS, _certificates(classes, seed), strict=True))
     if out is not None:
         text = document.html if out.suffix == ".html" else document.markdown
-        out.write_text(text(certified, classes), encoding="utf-8")
+        write_whole(out, text(certified, classes))
     if as_json:
         print_json([_as_dict(row, certificate) for row, certificate in certified])
     else:

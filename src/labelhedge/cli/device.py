@@ -2,6 +2,8 @@
 
 import torch
 
+from labelhedge._errors import UserError
+
 
 def chosen_device(name: str | None) -> str:
     """A device that is there; by default a GPU if there is one."""
@@ -12,7 +14,7 @@ def chosen_device(name: str | None) -> str:
     except RuntimeError:
         kind = ""
     if kind not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {name!r}")
+        raise UserError(f"device must be cpu or cuda, got {name!r}")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is cuda, but torch finds no GPU")
+        raise UserError("device is cuda, but torch finds no GPU")
     return name

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.terminal import print_json, print_table, progress
 from labelhedge.figures import STUDIES, write
 
@@ -25,6 +26,7 @@ def figures(
 
     Example: labelhedge figures boundaries two-maxima --out figures
     """
+    check_folder(out, ("index.html",))
     with progress() as tell:
         made = write(names or (), out, seed=seed, progress=tell)
     if as_json:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from labelhedge._errors import UserError
+from labelhedge.cli.out import check_folder
 from labelhedge.cli.terminal import print_json, print_table
 from labelhedge.report import Report, write
 from labelhedge.report.names import column
@@ -32,7 +34,9 @@ def report(
     Example: labelhedge report results --out report
     """
     if out is None and "://" in root:
-        raise ValueError(f"--out is needed, since a report is not written to {root}")
+        raise UserError(f"--out is needed, since a report is not written to {root}")
+    if out is not None:
+        check_folder(out, ("index.html",))
     made = write(root, out, protocol=protocol)
     if as_json:
         print_json(_as_dict(made))

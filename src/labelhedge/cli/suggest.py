@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from labelhedge import losses
+from labelhedge._foreign import plain
 from labelhedge.audit import Suggestion, encode
 from labelhedge.audit._suggest import suggest_encoded
 from labelhedge.audit.page import left_out
@@ -21,7 +22,7 @@ from labelhedge.cli.table import (
     SeedOption,
     read,
 )
-from labelhedge.cli.terminal import plain, print_json, print_table, progress
+from labelhedge.cli.terminal import print_json, print_table, progress
 
 
 def suggest(

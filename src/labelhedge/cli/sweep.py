@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from labelhedge._errors import UserError
 from labelhedge._optional import optional
 from labelhedge.bench import estimate, local, ray
 from labelhedge.bench.jobs import Job, missing
@@ -104,7 +105,7 @@ def _share(memory: int, workers: int, least: int, machine: Machine) -> int:
         processes = (1 if workers == 1 else workers + 1) * _bytes_of_process()
     needed = processes + workers * least
     if memory < needed:
-        raise ValueError(
+        raise UserError(
             f"--memory must be at least {amount(needed, 'bytes')} with {_count(workers, 'worker')}, "
             f"got {amount(memory, 'bytes')}"
         )

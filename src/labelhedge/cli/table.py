@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from labelhedge._errors import UserError
 from labelhedge.audit import Table, read_arrays, read_table
 
 DataArgument = Annotated[
@@ -22,13 +23,13 @@ def read(data: Path | None, label: str | None, features: Path | None, labels: Pa
     """The table that the options name."""
     arrays = features is not None or labels is not None
     if (data is not None or label is not None) and arrays:
-        raise ValueError("give a table with --label, or --features with --labels, but not both")
+        raise UserError("give a table with --label, or --features with --labels, but not both")
     if features is not None and labels is not None:
         return read_arrays(features, labels)
     if arrays:
-        raise ValueError("--features and --labels go together, and one of them is missing")
+        raise UserError("--features and --labels go together, and one of them is missing")
     if data is None:
-        raise ValueError("give a table with --label, or --features with --labels")
+        raise UserError("give a table with --label, or --features with --labels")
     if label is None:
-        raise ValueError(f"--label must name the column of {data} that has the labels")
+        raise UserError(f"--label must name the column of {data} that has the labels")
     return read_table(data, label)

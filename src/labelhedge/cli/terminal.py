@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from labelhedge._errors import UserError
 from labelhedge.data._progress import Lines, amount
 from labelhedge.data._progress import Progress as Report
 
@@ -24,11 +25,6 @@ _LEAST = 8
 def print_json(value: Any) -> None:
     """For programs."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def plain(text: str) -> str:
-    """One line without anything that a terminal obeys."""
-    return "".join(filter(str.isprintable, " ".join(text.split())))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
@@ -85,5 +81,5 @@ def parse_bytes(text: str) -> int:
     """An amount of memory such as 4GB or 500MB, in bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB)?", text, re.IGNORECASE)
     if match is None:
-        raise ValueError(f"an amount of memory is a number with kB, MB, GB or TB behind it, got {text!r}")
+        raise UserError(f"an amount of memory is a number with kB, MB, GB or TB behind it, got {text!r}")
     return int(float(match[1]) * {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}[(match[2] or "").upper()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from labelhedge import losses
+from labelhedge._errors import UserError
+from labelhedge._foreign import plain
 from labelhedge.bench.images import ImageSettings
 from labelhedge.bench.jobs import Job
 from labelhedge.bench.one import Extras, is_finished, train_one
@@ -20,7 +21,8 @@ from labelhedge.bench.protocol import Protocol, entry, setting
 from labelhedge.bench.run import Machine, noisy_labels
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.terminal import plain, print_json, print_table, progress, say
+from labelhedge.cli.out import check_folder
+from labelhedge.cli.terminal import print_json, print_table, progress, say
 from labelhedge.data import Dataset, load, names
 from labelhedge.data._progress import Progress
 from labelhedge.models.resnet import MODELS
@@ -78,9 +80,10 @@ def train(
     The weights with the highest accuracy on validation images, whose labels may be wrong too, are tested and kept in
     weights.pt; results are those of `labelhedge bench`. Safe to interrupt: the same command goes on.
     """
+    check_folder(out)
     _check_numbers({"--lr": lr, "--weight-decay": weight_decay, "--momentum": momentum, "--decay": decay})
     if nesterov and not momentum:
-        raise ValueError("--nesterov needs a --momentum above 0")
+        raise UserError("--nesterov needs a --momentum above 0")
     extras = Extras(_params(loss, param or []), _exact(loss, exact), weights, checkpoint_every)
     images = ImageSettings(
         model=_known_model(model),
@@ -110,13 +113,12 @@ def train(
         with _progress_of_first() as tell:
             loaded = _named(dataset, load(dataset, seed=seed, root=root, progress=tell))
         if not loaded.info.images:
-            raise ValueError(f"{dataset} is a table; labelhedge bench trains on those")
+            raise UserError(f"{dataset} is a table; labelhedge bench trains on those")
         job = Job(protocol, loaded.info.name, loss, seed, (wanted,))
         store = ResultsStore(out)
         if is_finished(job, loaded, extras, store):
             _say(f"{out} has this training already")
         else:
-            _check_writable(out)
             _say(_plan(job, loaded))
             try:
                 with _alone(store), _progress_of_first() as tell:
@@ -150,7 +152,7 @@ def _train(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore, machi
         [loss], [accuracy] = losses, accuracies
         _say(f"epoch {epoch} of {epochs}: loss {loss:.4f}" + f", validation top-1 {accuracy:.4f}" * (accuracy >= 0))
         if not math.isfinite(loss):
-            raise ValueError(f"the loss is {loss} after epoch {epoch}; lower --lr")
+            raise UserError(f"the loss is {loss} after epoch {epoch}; lower --lr")
 
     train_one(job, loaded, extras, store, machine, advance, reading, epoch_ended)
     tell("training", total, total, "images")
@@ -164,7 +166,7 @@ def _alone(store: ResultsStore) -> Iterator[None]:
         return
     with store.claim_all() as ours:
         if not ours:
-            raise ValueError(f"another labelhedge train writes into {store.root}; wait for it, or choose another --out")
+            raise UserError(f"another labelhedge train writes into {store.root}; wait for it, or choose another --out")
         yield
 
 
@@ -180,7 +182,7 @@ def _progress_of_first() -> Iterator[Progress]:
 
 def _known_model(name: str) -> str:
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; known models: {', '.join(MODELS)}")
+        raise UserError(f"unknown model {name!r}; known models: {', '.join(MODELS)}")
     return name
 
 
@@ -190,11 +192,11 @@ def _params(loss: str, given: list[str]) -> dict[str, float]:
     for text in given:
         name, _, value = text.partition("=")
         if name not in spec.defaults:
-            raise ValueError(f"{loss} has no hyperparameter {name!r}; it has: {', '.join(spec.defaults) or 'none'}")
+            raise UserError(f"{loss} has no hyperparameter {name!r}; it has: {', '.join(spec.defaults) or 'none'}")
         try:
             number = float(value)
         except ValueError:
-            raise ValueError(f"a hyperparameter is given as NAME=NUMBER, got {text!r}") from None
+            raise UserError(f"a hyperparameter is given as NAME=NUMBER, got {text!r}") from None
         spec.check(name, number)
         params[name] = int(number) if spec.domains[name].integer else number
     return params
@@ -202,23 +204,14 @@ def _params(loss: str, given: list[str]) -> dict[str, float]:
 
 def _exact(loss: str, wanted: bool) -> bool:
     if wanted and entry(loss).loss != "aldr-kl":
-        raise ValueError(f"--exact is for aldr-kl, and the loss is {loss}")
+        raise UserError(f"--exact is for aldr-kl, and the loss is {loss}")
     return wanted
 
 
 def _check_numbers(given: dict[str, float]) -> None:
     for name, value in given.items():
         if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a number of at least 0, got {value}")
-
-
-def _check_writable(out: Path) -> None:
-    """Raise now, and not after hours of training."""
-    if ":/" in str(out):  # all that a path keeps of ://
-        raise ValueError(f"--out must be a folder of this machine, got {out}")
-    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        raise OSError(f"cannot write into {out}: {folder} is not a folder that may be written")
+            raise UserError(f"{name} must be a number of at least 0, got {value}")
 
 
 def _named(dataset: str, loaded: Dataset) -> Dataset:
@@ -236,7 +229,7 @@ def _decay_after(text: str | None, epochs: int) -> tuple[float, ...] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 1 <= int(part) <= epochs for part in parts):
-        raise ValueError(f"--decay-after must be epochs in 1 … {epochs} with commas between, or every, got {text!r}")
+        raise UserError(f"--decay-after must be epochs in 1 … {epochs} with commas between, or every, got {text!r}")
     return tuple(int(part) / epochs for part in parts)
 
 
@@ -248,11 +241,11 @@ def _augmentation(text: str | None) -> Augmentation | None:
     for part in [] if text == "none" else text.split(","):
         name, _, value = part.strip().partition("=")
         if name not in kinds or (name == "flip") == bool(value):
-            raise ValueError(f"--augment takes crop=4, flip, shift=0.1 and jitter=0.2, or none, got {part!r}")
+            raise UserError(f"--augment takes crop=4, flip, shift=0.1 and jitter=0.2, or none, got {part!r}")
         try:
             chosen[name] = kinds[name](value or True)
         except ValueError:
-            raise ValueError(f"--augment {name} must be a number, got {value!r}") from None
+            raise UserError(f"--augment {name} must be a number, got {value!r}") from None
     return Augmentation(**chosen)
 
 
@@ -261,7 +254,7 @@ def _splits(validation: float) -> int:
         return 1
     parts = round(1 / validation) if 0 < validation <= 0.5 else 0
     if not abs(validation * parts - 1) <= 0.02:  # 0.33 is a third; a number that is none has no parts
-        raise ValueError(f"--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got {validation}")
+        raise UserError(f"--validation must be 0, 1/2, 1/3, 1/4 and so on, as a number such as 0.25, got {validation}")
     return parts
 
 

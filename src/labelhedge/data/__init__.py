@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
+from labelhedge._errors import DataError, UserError
 from labelhedge.data._progress import Lines, Progress
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, RemoteFile
+from labelhedge.data._record import Dataset, DatasetInfo, Part, RemoteFile
 from labelhedge.data._registry import info, names
 from labelhedge.data._store import Store, default_root
 from labelhedge.data.folder import read_folder
@@ -59,7 +60,7 @@ def load(
     try:
         known = info(name)
     except ValueError as error:
-        raise ValueError(f"{error}; a folder of images may be named too, by its path: ./{name}") from None
+        raise UserError(f"{error}; a folder of images may be named too, by its path: ./{name}") from None
     return known.read(known, open_store(root, download=download, progress=progress), seed)
 
 

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from labelhedge._errors import DataError
 from labelhedge.data._progress import Progress
-from labelhedge.data._record import DataError
 
 ATTEMPTS = 4  # failures in a row that bring nothing
 WAIT = 1.0  # seconds after the first of them; twice as many after each further one

@@ -16,10 +16,6 @@ Array = NDArray[Any]
 Labels = NDArray[np.int64]
 
 
-class DataError(Exception):
-    """A file is missing, cannot be had, or is not what its publisher made. The message names it and what to do."""
-
-
 @dataclass(frozen=True, eq=False)
 class Part:
     """The training or the test rows.

@@ -1,5 +1,6 @@
 """Every data set by its name."""
 
+from labelhedge._errors import UserError
 from labelhedge.data._record import DatasetInfo
 from labelhedge.data.cifar import CIFAR_10, CIFAR_10N, CIFAR_100
 from labelhedge.data.kuzushiji import KUZUSHIJI_49
@@ -25,7 +26,7 @@ def info(name: str) -> DatasetInfo:
         26
     """
     if name not in REGISTRY:
-        raise ValueError(f"unknown data set {name!r}; known data sets: {', '.join(REGISTRY)}")
+        raise UserError(f"unknown data set {name!r}; known data sets: {', '.join(REGISTRY)}")
     return REGISTRY[name]
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labelhedge._errors import DataError
 from labelhedge._optional import optional
 from labelhedge.data._download import download, version_file
 from labelhedge.data._progress import Progress, silent
-from labelhedge.data._record import DataError, DatasetInfo, RemoteFile
+from labelhedge.data._record import DatasetInfo, RemoteFile
 
 
 def default_root() -> Path:

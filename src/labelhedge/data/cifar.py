@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, RemoteFile
+from labelhedge._errors import DataError
+from labelhedge.data._record import Dataset, DatasetInfo, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats.cifar import read_cifar
 from labelhedge.data.formats.human_labels import read_human_labels

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part
+from labelhedge._errors import DataError
+from labelhedge.data._record import Dataset, DatasetInfo, Part
 from labelhedge.data._store import Store
 from labelhedge.data.formats.jpeg import ImageFiles
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Part, RemoteFile
+from labelhedge._errors import DataError
+from labelhedge.data._record import Dataset, DatasetInfo, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats.npz import read_npz
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from labelhedge._errors import DataError
 from labelhedge._optional import optional
 from labelhedge.data._prepare import TENTH, TO_UNIT_INTERVAL, tabular
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, RemoteFile
+from labelhedge.data._record import Dataset, DatasetInfo, Labels, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats.libsvm import read_libsvm
 from labelhedge.data.formats.npz import read_npz

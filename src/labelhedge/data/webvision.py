@@ -5,8 +5,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from labelhedge._errors import DataError
 from labelhedge._optional import optional
-from labelhedge.data._record import DataError, Dataset, DatasetInfo, Labels, Part, RemoteFile
+from labelhedge.data._record import Dataset, DatasetInfo, Labels, Part, RemoteFile
 from labelhedge.data._store import Store
 from labelhedge.data.formats._damage import expecting
 from labelhedge.data.formats.jpeg import ImageFiles

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labelhedge._errors import UserError
+from labelhedge._files import write_whole
 from labelhedge._svg import svg
 from labelhedge.data._progress import Progress, silent
 from labelhedge.figures._study import Study
@@ -65,9 +67,8 @@ def write(
     """
     for name in names:
         if name not in STUDIES:
-            raise ValueError(f"unknown study {name!r}; known studies: {', '.join(STUDIES)}")
+            raise UserError(f"unknown study {name!r}; known studies: {', '.join(STUDIES)}")
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     studies, files = {}, {}
     with one_thread():
         for name in dict.fromkeys(names or STUDIES):
@@ -75,15 +76,12 @@ def write(
             studies[name] = STUDIES[name](seed, effort=effort)
             files[name] = _write(name, studies[name], folder)
             progress(name, 1, 1, "")
-    index = folder / "index.html"
     images = {name: paths[0].read_bytes() for name, paths in files.items()}
-    index.write_text(page(studies, images, seed), encoding="utf-8")
+    index = write_whole(folder / "index.html", page(studies, images, seed))
     return Written(index, studies, files)
 
 
 def _write(name: str, study: Study, folder: Path) -> tuple[Path, ...]:
-    paths = tuple(folder / f"{name}.{kind}" for kind in ("png", "svg", "csv"))
-    paths[0].write_bytes(png(study.figure))
-    paths[1].write_text(svg(study.figure), encoding="utf-8")
-    study.data.to_csv(paths[2], index=False, float_format="%.6g", lineterminator="\n")
-    return paths
+    csv = study.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    contents: dict[str, str | bytes] = {"png": png(study.figure), "svg": svg(study.figure), "csv": csv}
+    return tuple(write_whole(folder / f"{name}.{kind}", content) for kind, content in contents.items())

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
+
 Number: TypeAlias = float | Tensor
 Normalize: TypeAlias = Literal["l1", "softplus"] | None
 Reduction: TypeAlias = Literal["none", "mean", "sum"]
@@ -90,13 +92,13 @@ def checked_number(name: str, value: Any, domain: Interval) -> Any:
             for extreme in torch.aminmax(value.detach()):  # both are NaN if any entry is
                 checked_number(name, extreme.item(), domain)
             if domain.integer and value.is_floating_point() and not torch.equal(value, value.round()):
-                raise ValueError(f"{name} must be {domain}, got a tensor with fractions")
+                raise UserError(f"{name} must be {domain}, got a tensor with fractions")
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {domain} or a tensor, got {value!r}")
     number = int(value) if isinstance(value, Integral) else float(value)
     if number not in domain:  # NaN is in none
-        raise ValueError(f"{name} must be {domain}, got {number}")
+        raise UserError(f"{name} must be {domain}, got {number}")
     return int(number) if domain.integer else number
 
 
@@ -104,7 +106,7 @@ def check_choice(name: str, value: Any, allowed: tuple[str | None, ...]) -> None
     """Raise unless ``value`` is one of those allowed."""
     if value not in allowed:
         *first, last = map(repr, allowed)
-        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {value!r}")
+        raise UserError(f"{name} must be {', '.join(first)} or {last}, got {value!r}")
 
 
 def is_traced() -> bool:

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.losses._formulas import count_of, masked_classes
 from labelhedge.losses._options import Number, is_free_to_read
 
@@ -75,7 +76,7 @@ def _check_count(k: int | Tensor | None, q: Tensor) -> None:
     if isinstance(k, Tensor):
         most = int(k.max()) if k.numel() and is_free_to_read(k) else None
     if isinstance(most, int) and most > q.shape[-1]:
-        raise ValueError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {most}")
+        raise UserError(f"k must be an integer in [1, {q.shape[-1]}], the number of classes, got {most}")
 
 
 def _uniform(q: Tensor, classes: Number, masked: Tensor | None) -> Tensor:

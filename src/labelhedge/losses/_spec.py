@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._options import CHOICES, DEFAULTS, POSITIVE, Interval, check_choice, checked_number
 
@@ -168,7 +169,7 @@ def names() -> list[str]:
 def get(id: str) -> LossSpec:
     """The specification of the loss ``id``."""
     if id not in _REGISTRY:
-        raise ValueError(f"unknown loss {id!r}; known losses: {', '.join(names())}")
+        raise UserError(f"unknown loss {id!r}; known losses: {', '.join(names())}")
     return _REGISTRY[id]
 
 

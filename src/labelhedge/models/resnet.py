@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labelhedge._errors import UserError
+
 
 class ResNet(nn.Module):
     """A stem, four stages of residual blocks, each of twice the channels and half the size, a mean and a linear layer.
@@ -136,7 +138,7 @@ MODELS = {"resnet18": resnet18, "resnet50": resnet50}
 def create(name: str, num_classes: int, *, channels: int, width: int, image_size: int) -> ResNet:
     """The network with this name, for images of this size."""
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; known models: {', '.join(MODELS)}")
+        raise UserError(f"unknown model {name!r}; known models: {', '.join(MODELS)}")
     return MODELS[name](num_classes, channels=channels, width=width, image_size=image_size)
 
 
@@ -144,7 +146,7 @@ def load_pretrained(network: ResNet, weights: Mapping[str, Tensor]) -> None:
     """Weights such as torchvision's for ImageNet; a last layer with another number of classes is left as it is.
 
     Raises:
-        ValueError: They belong to another network.
+        UserError: They belong to another network.
     """
     own = network.state_dict()
     head = [name for name in ("fc.weight", "fc.bias") if name in weights and weights[name].shape != own[name].shape]
@@ -152,4 +154,4 @@ def load_pretrained(network: ResNet, weights: Mapping[str, Tensor]) -> None:
     try:
         network.load_state_dict(given)
     except RuntimeError as error:
-        raise ValueError(f"the weights do not fit the network: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(f"the weights do not fit the network: {' '.join(str(error).split())[:200]}") from None

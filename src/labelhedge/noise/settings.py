@@ -6,6 +6,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
+from labelhedge._errors import UserError
 from labelhedge.noise._labels import NoisyLabels
 from labelhedge.noise.models import class_dependent, given, uniform
 
@@ -55,7 +56,7 @@ class Setting:
         """
         if self.kind in HUMAN:
             if not human or self.kind not in human:
-                raise ValueError(
+                raise UserError(
                     f"there are no human labels {self.kind!r}; there are: {', '.join(human or ()) or 'none'}"
                 )
             return given(labels, human[self.kind], num_classes=num_classes)

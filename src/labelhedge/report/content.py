@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labelhedge._errors import UserError
+from labelhedge._foreign import plain
 from labelhedge.report.names import highlighted, noise_order
 from labelhedge.report.paper import LEADERBOARD
 from labelhedge.results import load, load_traces
@@ -24,7 +26,7 @@ from labelhedge.results.aggregate import (
     significance,
     tuning,
 )
-from labelhedge.results.schema import CELL
+from labelhedge.results.schema import CELL, CONFIGURATION
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,9 +99,16 @@ def gather(root: str | os.PathLike[str], protocol: str | None = None) -> Content
         protocol: The protocol to report on; needed only where there are several.
     """
     if "://" not in os.fspath(root) and not Path(root).is_dir():
-        raise ValueError(f"the folder {Path(root)} does not exist")
-    networks = one_protocol(load(root), protocol)
-    traces = load_traces(root)
+        raise UserError(f"the folder {Path(root)} does not exist")
+    networks = one_protocol(_printable(load(root)), protocol)
+    for params in networks["params"].unique():
+        if not _are_numbers(params):
+            raise UserError(f"{root} has a result whose params are not numbers in JSON: {params}")
+    twice = networks[networks.duplicated([*CELL, *CONFIGURATION, "fold"])]
+    if not twice.empty:
+        which = ", ".join(f"{name} {value}" for name, value in twice.iloc[0][list(CELL)].items())
+        raise UserError(f"{root} has a result twice, of {which}; remove the file that is too many")
+    traces = _printable(load_traces(root))
     traces = traces[traces["protocol"] == networks["protocol"].iloc[0]]
     chosen = choose(networks)
     means = accuracies(chosen)
@@ -118,6 +127,22 @@ def gather(root: str | os.PathLike[str], protocol: str | None = None) -> Content
         significance=significance(ranking) if compared else None,
         left_out=ranking.left_out,
     )
+
+
+def _printable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Names and other texts without what a terminal obeys: the results may be a stranger's."""
+    texts = rows.select_dtypes(exclude="number")
+    printable = {name: {text: plain(text) for text in column.unique()} for name, column in texts.items()}
+    return rows.assign(**{str(name): rows[name].map(plains) for name, plains in printable.items()})
+
+
+def _are_numbers(params: str) -> bool:
+    """Whether this is a JSON object of numbers."""
+    try:
+        found = json.loads(params or "{}")
+    except ValueError:
+        return False
+    return isinstance(found, dict) and all(isinstance(value, (int, float)) for value in found.values())
 
 
 def _in_papers_order(losses: Iterable[str]) -> tuple[str, ...]:

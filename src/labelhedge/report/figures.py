@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labelhedge._files import write_whole
 from labelhedge._optional import optional
 from labelhedge._svg import svg
 from labelhedge.report.content import Content
@@ -25,12 +26,10 @@ def write_figures(content: Content, folder: Path) -> Iterator[Path]:
 
     Args:
         content: The results.
-        folder: Where to write; it must exist.
+        folder: Where to write.
     """
     if content.significance is not None:
-        path = folder / "critical_difference.svg"
-        path.write_text(diagram(content.significance), encoding="utf-8")
-        yield path
+        yield write_whole(folder / "critical_difference.svg", diagram(content.significance))
     draw = {
         "accuracy_by_rate": accuracy_by_rate,
         "convergence": convergence,
@@ -41,9 +40,7 @@ def write_figures(content: Content, folder: Path) -> Iterator[Path]:
     for name, function in draw.items():
         figure = function(content)
         if figure is not None:
-            path = folder / f"{name}.svg"
-            path.write_text(svg(figure), encoding="utf-8")
-            yield path
+            yield write_whole(folder / f"{name}.svg", svg(figure))
 
 
 def accuracy_by_rate(content: Content) -> Any:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labelhedge._files import write_whole
+from labelhedge._foreign import file_name, markdown_text, no_formulas
 from labelhedge._optional import optional
 from labelhedge.report.content import Content
 from labelhedge.report.names import choice, choice_order, noise_label, noise_order
 from labelhedge.report.paper import HYPERPARAMETERS
-from labelhedge.report.tables import Table, entry, in_percent, latex, latex_float, markdown, write_table
+from labelhedge.report.tables import Table, entry, in_percent, latex, latex_float, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,15 +89,16 @@ def write_hyperparameters(content: Content, folder: Path) -> Iterator[Path]:
 
     Args:
         content: The results.
-        folder: Where to write; it must exist.
+        folder: Where to write.
     """
     if content.tuning.empty:
         return
-    yield write_table(folder, "hyperparameters.csv", content.tuning.to_csv(index=False))
+    yield write_whole(folder / "hyperparameters.csv", no_formulas(content.tuning).to_csv(index=False))
     for dataset in content.datasets:
         found = [(", ".join(t.group for t in line), line) for line in hyperparameters(content, dataset)]
         if found:
-            sections = "\n".join(f"### {line[0].title}: {losses}\n\n{markdown(*line)}" for losses, line in found)
-            yield write_table(folder, f"hyperparameters-{dataset}.md", sections)
+            titled = [(markdown_text(f"{line[0].title}: {losses}"), markdown(*line)) for losses, line in found]
+            sections = "\n".join(f"### {title}\n\n{tables}" for title, tables in titled)
+            yield write_whole(folder / f"hyperparameters-{file_name(dataset)}.md", sections)
             floats = "\n".join(latex_float((f"{line[0].title}: {losses}", latex(*line))) for losses, line in found)
-            yield write_table(folder, f"hyperparameters-{dataset}.tex", floats)
+            yield write_whole(folder / f"hyperparameters-{file_name(dataset)}.tex", floats)

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labelhedge._files import write_whole
+from labelhedge._foreign import no_formulas
 from labelhedge._optional import optional
 from labelhedge.report.content import Content
 from labelhedge.report.paper import LEADERBOARD, RUNNING_TIME
-from labelhedge.report.tables import Table, entry, latex, latex_float, markdown, write_table
+from labelhedge.report.tables import Table, entry, latex, latex_float, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,11 +75,11 @@ def write_running_time(content: Content, folder: Path) -> Iterator[Path]:
 
     Args:
         content: The results.
-        folder: Where to write; it must exist.
+        folder: Where to write.
     """
     ours, *paper = tables = running_time(content)
     beside = markdown(ours, *(replace(table, group="paper") for table in paper))
-    yield write_table(folder, "running_time.md", f"{caption(tables)}\n\n{beside}")
+    yield write_whole(folder / "running_time.md", f"{caption(tables)}\n\n{beside}")
     captions = (caption(tables), *(table.title for table in paper))
-    yield write_table(folder, "running_time.tex", latex_float(*zip(captions, map(latex, tables), strict=True)))
-    yield write_table(folder, "running_time.csv", running_time_csv(content).to_csv(index=False))
+    yield write_whole(folder / "running_time.tex", latex_float(*zip(captions, map(latex, tables), strict=True)))
+    yield write_whole(folder / "running_time.csv", no_formulas(running_time_csv(content)).to_csv(index=False))

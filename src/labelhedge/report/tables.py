@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from labelhedge._files import write_whole
+from labelhedge._foreign import file_name, markdown_text, no_formulas
 from labelhedge._optional import optional
 from labelhedge.report.content import KS, Content
 from labelhedge.report.names import column, noisy_labels
@@ -107,8 +109,8 @@ def accuracy(content: Content, dataset: str, noise: str, rate: float) -> Table |
 def markdown(*tables: Table) -> str:
     """Tables with the same rows side by side, columns aligned in the source too."""
     kind = tables[0].kind
-    header = [kind, *(f"{table.group} {name}".lstrip() for table in tables for name in table.columns)]
-    rows = [[f"`{row}`" if kind == "loss" else row] for row in tables[0].rows]
+    header = [kind, *(markdown_text(f"{table.group} {name}".lstrip()) for table in tables for name in table.columns)]
+    rows = [[_code(row) if kind == "loss" else markdown_text(row)] for row in tables[0].rows]
     for table in tables:
         for row, entries, best in zip(rows, table.entries, table.best, strict=True):
             row += [f"**{text}**" if bold and text else text for text, bold in zip(entries, best, strict=True)]
@@ -121,6 +123,11 @@ def markdown(*tables: Table) -> str:
         for row in (header, rule, *rows)
     ]
     return "".join(f"| {line} |\n" for line in lines)
+
+
+def _code(name: str) -> str:
+    """A loss as code, unless its name would end that."""
+    return f"`{name}`" if re.fullmatch(r"[\w@+.-]+", name) else markdown_text(name)
 
 
 def latex(*tables: Table) -> str:
@@ -162,31 +169,24 @@ def leaderboard_csv(ranking: Ranking) -> pd.DataFrame:
     return optional("pandas", "bench").DataFrame(rows, columns=["loss", "k", "mean", "std", "paper_mean", "paper_std"])  # type: ignore[no-any-return]
 
 
-def write_table(folder: Path, name: str, text: str) -> Path:
-    """Write a file and return where it is."""
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def write_tables(content: Content, folder: Path) -> Iterator[Path]:
     """Write leaderboard and accuracies into a folder and name the files.
 
     Args:
         content: The results.
-        folder: Where to write; it must exist.
+        folder: Where to write.
     """
     if content.ranking is not None:
         ours, paper = leaderboard(content.ranking)
         beside = markdown(ours, replace(paper, group="paper"))
-        yield write_table(folder, "leaderboard.md", f"{ours.title}\n\n{beside}")
-        yield write_table(folder, "leaderboard.tex", latex_float(*((t.title, latex(t)) for t in (ours, paper))))
-        yield write_table(folder, "leaderboard.csv", leaderboard_csv(content.ranking).to_csv(index=False))
-    yield write_table(folder, "accuracy.csv", content.accuracies.to_csv(index=False))
+        yield write_whole(folder / "leaderboard.md", f"{ours.title}\n\n{beside}")
+        yield write_whole(folder / "leaderboard.tex", latex_float(*((t.title, latex(t)) for t in (ours, paper))))
+        yield write_whole(folder / "leaderboard.csv", no_formulas(leaderboard_csv(content.ranking)).to_csv(index=False))
+    yield write_whole(folder / "accuracy.csv", no_formulas(content.accuracies).to_csv(index=False))
     for dataset in content.datasets:
         found = (accuracy(content, dataset, noise, rate) for noise, rate in content.noises)
         tables = [table for table in found if table is not None]
-        sections = "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables)
-        yield write_table(folder, f"accuracy-{dataset}.md", sections)
+        sections = "\n".join(f"### {markdown_text(table.title)}\n\n{markdown(table)}" for table in tables)
+        yield write_whole(folder / f"accuracy-{file_name(dataset)}.md", sections)
         floats = "\n".join(latex_float((table.title, latex(table))) for table in tables)
-        yield write_table(folder, f"accuracy-{dataset}.tex", floats)
+        yield write_whole(folder / f"accuracy-{file_name(dataset)}.tex", floats)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from labelhedge._files import write_whole
 from labelhedge.report.content import Content, gather
 from labelhedge.report.figures import write_figures
 from labelhedge.report.hyperparameters import write_hyperparameters
@@ -40,14 +41,11 @@ def write(
     content = gather(root, protocol)
     folder = Path(root) / "report" if out is None else Path(out)
     tables, figures = folder / "tables", folder / "figures"
-    for needed in (tables, figures):
-        needed.mkdir(parents=True, exist_ok=True)
-    index = folder / "index.html"
-    index.write_text(page(content), encoding="utf-8")
     written = [
         *write_tables(content, tables),
         *write_hyperparameters(content, tables),
         *write_running_time(content, tables),
         *write_figures(content, figures),
     ]
+    index = write_whole(folder / "index.html", page(content))
     return Report(content, (index, *written))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labelhedge._errors import UserError
 from labelhedge._optional import optional
 from labelhedge.results.schema import CELL, CONFIGURATION, TEST
 
@@ -30,9 +31,9 @@ def one_protocol(rows: pd.DataFrame, protocol: str | None = None) -> pd.DataFram
     known = rows.groupby("protocol")["dataset"].unique()
     listed = ", ".join(f"{name} ({', '.join(sorted(datasets))})" for name, datasets in known.items())
     if protocol is None and len(known) > 1:
-        raise ValueError(f"there are results of {len(known)} protocols, choose one with --protocol: {listed}")
+        raise UserError(f"there are results of {len(known)} protocols, choose one with --protocol: {listed}")
     if protocol is not None and protocol not in known:
-        raise ValueError(f"there are no results of protocol {protocol!r}, only of: {listed}")
+        raise UserError(f"there are no results of protocol {protocol!r}, only of: {listed}")
     return rows if protocol is None else rows[rows["protocol"] == protocol]
 
 

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from labelhedge._errors import UserError
+from labelhedge._files import write_whole
 from labelhedge._optional import optional
 from labelhedge.results.schema import NETWORKS, TRACES, arrow_schema
 
@@ -41,14 +43,14 @@ class ResultsStore:
         """The noises whose results are in the folder ``place``.
 
         Raises:
-            ValueError: They were computed with another configuration, and new ones must not be mixed with them.
+            UserError: They were computed with another configuration, and new ones must not be mixed with them.
         """
         noises: set[str] = set()
         for path in self._folder.files(f"networks/{place}"):
-            with self._folder.open(path) as file:
+            with self._folder.open(path) as file, _parsing(path):
                 metadata = optional("pyarrow.parquet", "bench").read_schema(file).metadata or {}
             if metadata.get(_CONFIGURATION) != configuration.encode():
-                raise ValueError(f"{path} was computed with other hyperparameters or data; choose another --out")
+                raise UserError(f"{path} was computed with other hyperparameters or data; choose another --out")
             noises.update(path.stem.split(_JOINED))
         return noises
 
@@ -85,18 +87,9 @@ class _Local:
 
     def write(self, folder: str, name: str, content: bytes) -> None:
         target = self.root / folder / f"{name}.parquet"
-        target.parent.mkdir(parents=True, exist_ok=True)
         for stale in target.parent.glob(f".{name}.*.part"):  # of a process that was killed
             stale.unlink(missing_ok=True)
-        part = target.with_name(f".{name}.{os.getpid()}.part")  # readers skip names that begin with a dot
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(target, content)
 
 
 class _Remote:
@@ -104,7 +97,10 @@ class _Remote:
 
     def __init__(self, url: str) -> None:
         self.root = url
-        self._system, path = optional("fsspec", "ray").core.url_to_fs(url)
+        try:
+            self._system, path = optional("fsspec", "ray").core.url_to_fs(url)
+        except (ValueError, ImportError) as error:  # of a kind that is unknown, or whose package is not installed
+            raise UserError(f"cannot open {url}: {error}") from error
         self._path = PurePosixPath(path)
         self.locks = _locks_of_machine(url)
 
@@ -182,10 +178,31 @@ def _load(root: str | os.PathLike[str], table: str, columns: dict[str, str]) -> 
     folder = _folder(root)
     files = folder.files(table)
     if not files:
-        raise ValueError(f"no results in {folder.root}; fill it with: labelhedge bench --out {folder.root}")
+        raise UserError(f"no results in {folder.root}; fill it with: labelhedge bench --out {folder.root}")
     schema = arrow_schema(columns)
     tables = []
     for path in files:
-        with folder.open(path) as file:
+        with folder.open(path) as file, _parsing(path):
             tables.append(parquet.ParquetFile(file).read(list(columns)).cast(schema))
+            _check(tables[-1])
     return pa.concat_tables(tables).to_pandas()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _parsing(path: Any) -> Iterator[None]:
+    """Name the file that is damaged, or is no result."""
+    try:
+        yield
+    except MemoryError:  # which Arrow's is too
+        raise
+    except (optional("pyarrow", "bench").ArrowException, ValueError, OSError) as error:
+        raise UserError(f"{path} is no file of results, or a damaged one ({error}); remove it") from error
+
+
+def _check(table: Any) -> None:
+    """Refuse a table of results that lacks what every result has."""
+    if not len(table):
+        raise ValueError("it has no rows")
+    for field in table.schema:
+        if str(field.type) != "double" and table[field.name].null_count:
+            raise ValueError(f"its column {field.name} has gaps")

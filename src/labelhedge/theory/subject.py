@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.theory.verdict import written
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From logits ``(N, K)`` and class indices ``(N,)`` to one value per sample, ``(N,)``."""
 
 
-class UnsoundLossError(ValueError):
+class UnsoundLossError(UserError):
     """What was given is not a loss that anything can be said about; the message says why."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from labelhedge._errors import UserError
+from labelhedge._files import whole
 
 _FORMAT = 1
 
@@ -19,32 +21,25 @@ def save(path: Path, configuration: dict[str, Any], state: dict[str, Any]) -> No
         configuration: What the training's result depends on.
         state: Tensors, numbers, strings, and lists and dictionaries of them.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
+    with whole(path) as file:
+        try:
             torch.save({"labelhedge": _FORMAT, "configuration": configuration, "state": state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except RuntimeError as error:  # torch's own, of a disk that is full
-        raise OSError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
-    finally:
-        part.unlink(missing_ok=True)
+        except RuntimeError as error:  # torch's own, of a disk that is full
+            raise OSError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
 
 
 def load(path: Path, configuration: dict[str, Any]) -> dict[str, Any] | None:
     """The state that was kept; None where there is none.
 
     Raises:
-        ValueError: The file is not a checkpoint, or one of another training; the message says where they differ.
+        UserError: The file is not a checkpoint, or one of another training; the message says where they differ.
     """
     if not path.exists():
         return None
     found = read(path)
     for name, value in configuration.items():
         if found["configuration"].get(name) != value:
-            raise ValueError(
+            raise UserError(
                 f"{path} is the checkpoint of another training: {name} was {found['configuration'].get(name)}, "
                 f"and is {value} now; train elsewhere, or remove it"
             )
@@ -53,16 +48,16 @@ def load(path: Path, configuration: dict[str, Any]) -> dict[str, Any] | None:
 
 def read(path: Path) -> dict[str, Any]:
     """Configuration and state of whatever training the checkpoint is of."""
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # of whatever kind, depending on what the file is
-        raise ValueError(f"{path} is not a checkpoint, or a damaged one ({type(error).__name__}); remove it") from None
+    with path.open("rb") as file:
+        try:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # of whatever kind, depending on what the file is
+            reason = type(error).__name__
+            raise UserError(f"{path} is not a checkpoint, or a damaged one ({reason}); remove it") from error
     if (
         not isinstance(found, dict)
         or not {"configuration", "state"} <= found.keys()
         or found.get("labelhedge") != _FORMAT
     ):
-        raise ValueError(f"{path} is not a checkpoint of labelhedge's; remove it")
+        raise UserError(f"{path} is not a checkpoint of labelhedge's; remove it")
     return found

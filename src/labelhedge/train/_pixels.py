@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from labelhedge._errors import UserError, portable
+
 Image = NDArray[np.uint8]
 Images = Image | Sequence[Image]
 """``(N, height, width, channels)``, or a sequence that gives images ``(height, width, channels)`` one by one."""
@@ -67,7 +69,7 @@ class Streamed:
         )
         try:
             for part in loader:
-                if isinstance(part, Exception):  # of a worker, whose traceback would hide what it says
+                if isinstance(part, Exception):  # of a worker
                     raise part
                 yield part.to(self.device, non_blocking=True)
         except RuntimeError as error:
@@ -89,10 +91,10 @@ class _Fitted(Dataset[Any]):
                 return image
             if not self.resized and image.shape[2:] == self.shape[2:]:
                 sizes = [" × ".join(map(str, shape[:2])) for shape in (self.shape, image.shape)]
-                raise ValueError(f"images have different sizes, such as {sizes[0]} and {sizes[1]}; use --resize")
+                raise UserError(f"images have different sizes, such as {sizes[0]} and {sizes[1]}; use --resize")
             return fitted(image, self.shape)
         except Exception as error:
-            return error
+            return portable(error)
 
 
 def fitted(image: Tensor, shape: torch.Size) -> Tensor:
@@ -103,7 +105,7 @@ def fitted(image: Tensor, shape: torch.Size) -> Tensor:
         torch.Size([20, 20, 3])
     """
     if image.dim() not in (3, 4) or image.shape[-1] != shape[2]:
-        raise ValueError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
+        raise UserError(f"images must be (height, width, {shape[2]}), got {tuple(image.shape)}")
     height, width, _ = shape
     images = (image if image.dim() == 4 else image[None]).permute(0, 3, 1, 2)
     scale = max(height / images.shape[2], width / images.shape[3])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from labelhedge import losses
+from labelhedge._errors import UserError
 from labelhedge.models.mlp import StackedMLP
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def trials_at_once(
         return trials
     none, one = (bytes_of_stack(task, folds, count, loss, recipe, device, dtype) for count in (0, 1))
     if memory < one:
-        raise ValueError(f"memory must be at least {one:,} bytes for {loss} here, got {memory:,}")
+        raise UserError(f"memory must be at least {one:,} bytes for {loss} here, got {memory:,}")
     parts = -(-trials // min(trials, (memory - none) // (one - none)))
     return -(-trials // parts)  # parts of about the same size
 

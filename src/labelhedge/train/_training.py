@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place, summed
 from labelhedge.train._graph import replayed
@@ -45,13 +46,13 @@ class Data:
         self.test = pixels(task.test_images, recipe.resize, device, readers, lambda done, total: None)
         least = min(self.train.shape[:2])
         if (recipe.image_size or 0) > least:
-            raise ValueError(
+            raise UserError(
                 f"image_size must be at most the {least} pixels of the images, got {recipe.image_size}; "
                 "--resize makes them larger"
             )
         if self.test.shape != self.train.shape:
             sizes = [" × ".join(map(str, source.shape)) for source in (self.train, self.test)]
-            raise ValueError(f"images to train on have {sizes[0]} values, those to test on {sizes[1]}; use --resize")
+            raise UserError(f"images to train on have {sizes[0]} values, those to test on {sizes[1]}; use --resize")
         self.labels = torch.from_numpy(task.labels).to(device)
         self.clean = torch.from_numpy(task.clean).to(device)
         self.test_labels = torch.from_numpy(task.test_labels).to(device)
@@ -229,7 +230,7 @@ class Training:
                     _copy(network.tensors(), state["tensors"][number])
         epochs = summed(torch.tensor(self.epoch, device=self.data.device))
         if epochs != self.epoch * place()[1]:
-            raise ValueError("the processes find different checkpoints; --out must be a folder that all of them see")
+            raise UserError("the processes find different checkpoints; --out must be a folder that all of them see")
 
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         assert self.test_top is not None

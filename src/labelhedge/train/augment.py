@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labelhedge._errors import UserError
+
 _BITS = 2**32 - 1
 _GREY = (0.299, 0.587, 0.114)
 """What red, green and blue add to the brightness (ITU-R BT.601)."""
@@ -37,10 +39,10 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.crop < 0:
-            raise ValueError(f"crop must be at least 0 pixels, got {self.crop}")
+            raise UserError(f"crop must be at least 0 pixels, got {self.crop}")
         for name in ("shift", "jitter"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+                raise UserError(f"{name} must be in [0, 1), got {getattr(self, name)}")
 
     def apply(self, images: Tensor, draws: Tensor | None, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Images to train on.

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labelhedge._errors import UserError
 from labelhedge.models import resnet
 from labelhedge.train import _checkpoint
 from labelhedge.train._distributed import place
@@ -78,7 +79,7 @@ class ImageRecipe:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "width"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -170,11 +171,11 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
             )
     samples, processes = len(folds[0].train), place()[1]
     if samples == 0:
-        raise ValueError("there are no samples to train on")
+        raise UserError("there are no samples to train on")
     if recipe.batch_size % processes:
-        raise ValueError(f"batch_size must be a multiple of the {processes} processes, got {recipe.batch_size}")
+        raise UserError(f"batch_size must be a multiple of the {processes} processes, got {recipe.batch_size}")
     if samples < recipe.batch_size and samples % processes:
-        raise ValueError(
+        raise UserError(
             f"the {samples} samples to train on fill no batch and cannot be shared by {processes} processes; lower "
             "--batch-size"
         )
@@ -196,8 +197,7 @@ def export_weights(checkpoint: Path, path: Path, recipe: ImageRecipe, class_name
 
 def name_of_training(path: Path) -> str:
     """What :func:`export_weights` was told."""
-    name: str = _checkpoint.read(path)["configuration"]["name"]
-    return name
+    return str(_checkpoint.read(path)["configuration"].get("name"))
 
 
 def is_network(content: object) -> bool:
@@ -217,7 +217,7 @@ def load_network(path: str | Path) -> tuple[Pipeline, list[str]]:
     """
     found = _checkpoint.read(Path(path))
     if not is_network(found):
-        raise ValueError(f"{path} is a checkpoint; weights.pt is the file with the network")
+        raise UserError(f"{path} is a checkpoint; weights.pt is the file with the network")
     about, weights = found["configuration"], found["state"]["weights"]
     model = resnet.create(
         about["model"],

@@ -34,7 +34,9 @@ def read_cifar(
     limits = {name: count * (PIXELS + 100) + 100_000 for name, count in batches.items()} | {meta: 100_000}
     with expecting("the CIFAR archive it should be", path):
         found = {name: load_pickle(data) for name, data in read_members(path, limits).items()}
-        names = tuple(name.decode() for name in found[meta][names_key])
+        if not all(isinstance(content, dict) for content in found.values()):
+            raise ValueError("it holds something that is not a dictionary")
+        names = tuple(name.decode() for name in found[meta][names_key] if isinstance(name, bytes))
         if len(names) != num_classes:
             raise ValueError(f"{meta} names {len(names)} classes, expected {num_classes}")
         parts = {name: _batch(found[name], count, label_key, num_classes) for name, count in batches.items()}

@@ -22,6 +22,8 @@ def read_human_labels(path: Path, *, count: int, num_classes: int) -> dict[str, 
     """
     with expecting("the file of labels it should be", path):
         found = _saved_by_torch(path)
+        if not isinstance(found, dict):
+            raise ValueError("it does not hold a dictionary")
         return {str(name): _vector(name, value, count, num_classes) for name, value in found.items()}
 
 

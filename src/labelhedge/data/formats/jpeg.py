@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -16,9 +17,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from labelhedge._errors import DataError
 from labelhedge._optional import optional
 from labelhedge.data._progress import Progress
-from labelhedge.data._record import DataError
 from labelhedge.data.formats import _decoder
 from labelhedge.data.formats._damage import expecting
 
@@ -37,7 +38,11 @@ def decode_image(data: bytes, name: str) -> Image:
         DataError: it is not a whole JPEG or PNG file.
     """
     with expecting("a whole JPEG or PNG image (replace it or leave it out)", name):
-        pixels, (width, height) = _decoder.decode(optional("PIL.Image", "data"), data, None)
+        pillow = optional("PIL.Image", "data")
+        try:
+            pixels, (width, height) = _decoder.decode(pillow, data, None)
+        except (SyntaxError, TypeError, AttributeError, struct.error, pillow.DecompressionBombError) as error:
+            raise ValueError(str(error) or type(error).__name__) from error
         return np.frombuffer(bytearray(pixels), np.uint8).reshape(height, width, 3)
 
 

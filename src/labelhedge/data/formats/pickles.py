@@ -30,9 +30,14 @@ def load_pickle(data: bytes) -> Any:
     """The object, with text of Python 2 as bytes.
 
     Raises:
-        pickle.UnpicklingError: it holds something that it should not; a damaged one can raise other errors too.
+        pickle.UnpicklingError: it is damaged, or holds something that it should not.
     """
-    return _resolve(_Unpickler(io.BytesIO(data), encoding="bytes").load())
+    try:
+        return _resolve(_Unpickler(io.BytesIO(data), encoding="bytes").load())
+    except MemoryError:
+        raise
+    except Exception as error:  # of whatever kind: Python's interpreter of pickles trusts what it reads
+        raise pickle.UnpicklingError(str(error) or type(error).__name__) from error
 
 
 class _Unpickler(pickle._Unpickler):

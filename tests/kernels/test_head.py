@@ -168,7 +168,7 @@ def test_inside_a_compiled_program(bias, device):
 def test_bad_shapes():
     hidden, weight, target = torch.zeros(4, 3), torch.zeros(5, 3), torch.zeros(4, dtype=torch.long)
     with pytest.raises(
-        ValueError, match=r"hidden must have shape \(..., H\) and weight \(K, H\), got \(4, 3\) and \(3, 5\)"
+        ValueError, match=r"hidden must have shape \(..., H\) and linear_weight \(K, H\), got \(4, 3\) and \(3, 5\)"
     ):
         lh.functional.linear_ce(hidden, weight.T, target)
     with pytest.raises(ValueError, match=r"bias must have shape \(5,\), one per class, got \(4,\)"):

@@ -19,19 +19,40 @@ import triton.language as tl
 from labelhedge.kernels._elementary import expm1, log1p
 
 
+# One each, for the interpreter knows the functions of Triton inside compiled ones alone.
+@triton.jit
+def _exp(x):
+    return tl.exp(x)
+
+
+@triton.jit
+def _log(x):
+    return tl.log(x)
+
+
 @triton.jit
 def _power(x, exponent):
     return tl.exp(exponent * tl.log(x))
 
 
+@triton.jit
+def _maximum(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def _where(condition, yes, no):
+    return tl.where(condition, yes, no)
+
+
 ELEMENTARY: dict[str, Any] = {
-    "exp": tl.exp,
-    "log": tl.log,
+    "exp": _exp,
+    "log": _log,
     "expm1": expm1,
     "log1p": log1p,
     "power": _power,
-    "maximum": tl.maximum,
-    "where": tl.where,
+    "maximum": _maximum,
+    "where": _where,
 }
 """What these names mean in a formula."""
 

@@ -144,8 +144,8 @@ class RLLLoss(Loss):
         for half-precision logits.
 
     Example:
-        >>> RLLLoss()(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(0.)
+        >>> RLLLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(-0.5191)
     """
 
     spec = LossSpec(

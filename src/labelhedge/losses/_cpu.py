@@ -1,6 +1,6 @@
 """Losses on a CPU with value and gradient together, by their closed forms.
 
-A loss of ``log p_y`` is torch's own cross entropy and a function of it; the others go block by block, and a block of
+A loss of ``log p_y`` takes the log softmax of torch and its derivative; the others go block by block, and a block of
 rows stays in the cache through all the steps on it. The formulas of the losses remain the specification; this serves
 them in ordinary eager calls. It uses few operations, few kinds of them and few temporaries, because for small batches
 that is what the time goes into.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._batch import Batch
-from labelhedge.losses._formulas import gaps, lies_transposed, log_softmax, masked_classes, take
+from labelhedge.losses._formulas import gaps, lies_transposed, log_softmax, masked_classes, take, through_log_softmax
 from labelhedge.losses._options import Number, Reduction, is_free_to_read
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
@@ -73,7 +73,7 @@ def loss(batch: Batch, solver: Solver | None = None, plain: Plain | None = None)
     """
     form = batch.spec.closed_form
     if form is not None and form.needs == "log p_y":
-        return _of_log_p(cross_entropy(batch), batch), None
+        return _of_log_p(batch.scaled_logits(), batch), None
     if batch.normalize == "softplus":
         batch = replace(batch, logits=F.softplus(batch.logits), normalize="l1")
     call = _CPULoss(batch, solver, plain or _by_formula)
@@ -94,30 +94,31 @@ def cross_entropy(batch: Batch, weight: Tensor | None = None, reduction: Reducti
 
 
 class _OfLogP(torch.autograd.Function):
-    """The reduced loss from ``-log p_y`` of each sample."""
+    """The reduced loss from scaled logits, for a loss of ``log p_y``."""
 
     @staticmethod
-    def forward(ctx: Any, cross_entropy: Tensor, batch: Batch) -> Tensor:
-        value, slope = _finished(cross_entropy, batch)
-        ctx.save_for_backward(cross_entropy)
-        ctx.batch, ctx.slope = batch, (slope * batch.share_of_each()).squeeze(-1)
+    def forward(ctx: Any, logits: Tensor, batch: Batch) -> Tensor:
+        form = batch.spec.closed_form
+        assert form is not None
+        assert form.finish is not None
+        log_p = log_softmax(logits)
+        value, slope = form.finish(take(log_p, batch.target), [batch.params[name] for name in form.params])
+        ctx.save_for_backward(logits)
+        ctx.batch, ctx.log_p, ctx.slope = batch, log_p, slope
         return batch.reduce(value)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        slope = ctx.slope
+        (logits,), batch = ctx.saved_tensors, ctx.batch
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
-            slope = (_finished(ctx.saved_tensors[0], ctx.batch)[1] * ctx.batch.share_of_each()).squeeze(-1)
-        return slope * upstream, None
-
-
-def _finished(cross_entropy: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The value and its derivative in ``-log p_y``, ``(..., 1)`` both."""
-    form = batch.spec.closed_form
-    assert form is not None
-    assert form.finish is not None
-    value, slope = form.finish(-cross_entropy.unsqueeze(-1), [batch.params[name] for name in form.params])
-    return value, -slope
+            loss = batch.reduce(batch.spec.formula(logits, batch.target, **batch.params))
+            return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
+        share = batch.share_of_each()
+        if is_batched(upstream):
+            each = upstream.unsqueeze(-1) if batch.reduction == "none" else upstream
+            return through_log_softmax(ctx.slope * share, ctx.log_p, batch.target) * each, None
+        factor = share * (upstream.unsqueeze(-1) if upstream.dim() else upstream.item())
+        return through_log_softmax(ctx.slope * factor, ctx.log_p, batch.target), None
 
 
 _of_log_p: Callable[..., Tensor] = _OfLogP.apply

@@ -5,6 +5,8 @@ A class whose logit is -∞ counts as absent: every formula gives what it gives 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -48,6 +50,18 @@ def count_of(logits: Tensor, masked: Tensor | None) -> Number:
 def log_softmax(logits: Tensor) -> Tensor:
     """``log p`` over the last dimension, in the memory layout of the logits."""
     return logits.mT.log_softmax(-2).mT if lies_transposed(logits) else logits.log_softmax(-1)
+
+
+def through_log_softmax(slope: Tensor, log_p: Tensor, target: Tensor) -> Tensor:
+    """The gradient in the logits of what has the derivative ``slope`` in the label's ``log p``, and none in others."""
+    if lies_transposed(log_p):
+        sparse = torch.zeros_like(log_p.mT).scatter_(-2, target.mT, slope.mT)
+        return _LOG_SOFTMAX_BACKWARD(sparse, log_p.mT, -2, log_p.dtype).mT
+    sparse = torch.zeros_like(log_p).scatter_(-1, target, slope)
+    return _LOG_SOFTMAX_BACKWARD(sparse, log_p, -1, log_p.dtype)
+
+
+_LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._log_softmax_backward_data.default
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:

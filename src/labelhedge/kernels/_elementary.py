@@ -37,6 +37,12 @@ def per_row(argument, row):
 
 
 @triton.jit
+def at_least(x, low):
+    """The larger of two, and NaN if there is one."""
+    return tl.maximum(x, low, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def reciprocal(x):
     """``1/x`` in one instruction, for numbers that are not denormal and have no denormal reciprocal."""
     if INTERPRETED:

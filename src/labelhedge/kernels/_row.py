@@ -16,21 +16,25 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import INTERPRETED, LN2, expm1, softplus
+from labelhedge.kernels._elementary import INTERPRETED, LN2, at_least, expm1, softplus
 
 BEYOND = tl.constexpr(-3e38)
-"""The logit of a class that does not exist: exp(-∞), and times 0 it is 0."""
+"""The logit of a class that does not exist, or is masked by -∞: exp(-∞), and times 0 it is 0."""
 ABSENT = tl.constexpr(1e38)
-"""Gaps above it are of such classes."""
+"""Gaps above it are of such classes, and sums of ``|f|`` above it of rows that have some."""
 
 
 @triton.jit
 def read(logits, start, column, SHAPE: tl.constexpr, SOFTPLUS: tl.constexpr):
     """Logits of some classes, after the softplus if asked; beyond the last class any number."""
-    f = load(logits, start, column, False, SHAPE).to(tl.float32)
-    if SOFTPLUS:
-        f = softplus(f)
-    return f
+    return logit_of(load(logits, start, column, False, SHAPE), SOFTPLUS)
+
+
+@triton.jit
+def logit_of(raw, SOFTPLUS: tl.constexpr):
+    """What is in memory as a logit, ``BEYOND`` where it is -∞."""
+    f = at_least(raw.to(tl.float32), BEYOND)
+    return tl.where(f < -ABSENT, BEYOND, softplus(f)) if SOFTPLUS else f
 
 
 @triton.jit
@@ -133,7 +137,30 @@ def _with_sign_of(amount, f):
 
 @triton.jit
 def size_of(f, column, SHAPE: tl.constexpr):
-    return tl.where(column < SHAPE[0], f, 0.0) if SHAPE[3] else tl.abs(f)
+    return tl.where(column < SHAPE[0], tl.abs(f), 0.0) if SHAPE[3] else tl.abs(f)
+
+
+@triton.jit
+def count_present(logits, start, y, f_y, held, SHAPE: tl.constexpr):
+    """How many classes of a row are not masked, and their ``Σ|f|``."""
+    BLOCK: tl.constexpr = SHAPE[1]
+    PIECES: tl.constexpr = SHAPE[2]
+    if PIECES > 0:
+        sums = _present(held[0])
+        for j in tl.static_range(1, PIECES):
+            sums = plus(sums, _present(held[j]), 2)
+    else:
+        sums = zeros(2, SHAPE)
+        for begin in range(0, SHAPE[0], BLOCK):
+            f = others(read(logits, start, columns(0, SHAPE) + begin, SHAPE, SHAPE[3]), begin, y, SHAPE)
+            sums = plus(sums, folded(_present(f), 2, SHAPE), 2)
+    sums = totals(sums, 2)
+    return plus(sums, _present(f_y), 2) if SHAPE[4] else sums
+
+
+@triton.jit
+def _present(f):
+    return tl.where(f < -ABSENT, 0.0, 1.0), tl.where(f < -ABSENT, 0.0, tl.abs(f))
 
 
 @triton.jit
@@ -149,10 +176,7 @@ def again(row, raw, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """Logits of a long row, ``begin`` classes from its start or end, and their classes."""
     LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
     first = LAST - begin if BACK else begin
-    f = raw.to(tl.float32)
-    if SHAPE[3]:
-        f = softplus(f)
-    return others(f, first, row[2], SHAPE), columns(0, SHAPE) + first
+    return others(logit_of(raw, SHAPE[3]), first, row[2], SHAPE), columns(0, SHAPE) + first
 
 
 @triton.jit
@@ -205,7 +229,7 @@ def folded(values, COUNT: tl.constexpr, SHAPE: tl.constexpr):
 
 @triton.jit
 def largest(f, SHAPE: tl.constexpr):
-    """Likewise the largest."""
+    """The largest of what a thread has read at once."""
     return tl.max(_side_by_side(f, SHAPE), 2)
 
 
@@ -318,7 +342,7 @@ def three_moments_twice(row, rate, SHAPE: tl.constexpr):
 
 @triton.jit
 def _near_one(d, rate, CHOICE: tl.constexpr):
-    d = tl.where(d < ABSENT, d, 0.0)
+    d = tl.where(d > ABSENT, 0.0, d)
     return expm1(d * (rate * LN2)), d
 
 
@@ -330,7 +354,7 @@ def sums_near_one(row, rate, SHAPE: tl.constexpr):
 
 @triton.jit
 def _gap(d, given, CHOICE: tl.constexpr):
-    return (tl.where(d < ABSENT, d, 0.0),)
+    return (tl.where(d > ABSENT, 0.0, d),)
 
 
 @triton.jit
@@ -342,11 +366,11 @@ def sum_of_gaps(row, SHAPE: tl.constexpr):
 @triton.jit
 def _terms(d, given, TERMS: tl.constexpr):
     rate, of_total, scale, params, d_y = given
-    present = d < ABSENT
-    d = tl.where(present, d, 0.0)
+    absent = d > ABSENT
+    d = tl.where(absent, 0.0, d)
     term, psi = TERMS(tl.exp2(d * rate) * of_total, (d_y - d) * scale, params)
-    psi = tl.where(present, psi, 0.0)
-    return tl.where(present, term, 0.0), psi, psi * d
+    psi = tl.where(absent, 0.0, psi)
+    return tl.where(absent, 0.0, term), psi, psi * d
 
 
 @triton.jit

@@ -11,13 +11,14 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import LN2, softplus
+from labelhedge.kernels._elementary import LN2, at_least
 from labelhedge.kernels._row import (
     columns,
     folded,
     label_too,
     largest,
     load,
+    logit_of,
     moments,
     moments_twice,
     others,
@@ -71,14 +72,12 @@ def survey(logits, start, y, power, SOLVE: tl.constexpr, SHAPE: tl.constexpr):
     following = load(logits, start, columns(0, SHAPE), False, SHAPE)
     for begin in range(0, SHAPE[0], BLOCK):
         column = columns(0, SHAPE) + begin
-        f = following.to(tl.float32)
-        if SHAPE[3]:
-            f = softplus(f)
+        f = logit_of(following, SHAPE[3])
         following = load(logits, start, tl.minimum(begin + BLOCK, LAST) + columns(0, SHAPE), False, SHAPE)
         norm += folded((size_of(f, column, SHAPE),), 1, SHAPE)[0]
         f = others(f, begin, y, SHAPE)
         top = tl.maximum(top, largest(f, SHAPE))
-        sums = plus(sums, folded(VALUES(tl.maximum(reference - f, least), guess, ORDER), COUNT, SHAPE), COUNT)
+        sums = plus(sums, folded(VALUES(at_least(reference - f, least), guess, ORDER), COUNT, SHAPE), COUNT)
     found = (totals(sums, COUNT), guess, reference)
     return found, tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
 

@@ -53,25 +53,25 @@ def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexp
 
 
 @triton.jit
-def exact(row, scale, lambda0, alpha, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
+def exact(row, scale, lambda0, alpha, of_count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
     """The λ that maximises the objective over [0, λ0]; and ``Σe`` and ``Σed`` there."""
     A = tl.where(lambda0 == float("inf"), 1.0, alpha * lambda0)
     unit = scale / lambda0
     if OCTAVES == 1:
         low = tl.full(A.shape, 0.5, tl.float32)
-        rho, node, far = _from_the_ends(row, unit, A, SHAPE)
+        rho, node, far = _from_the_ends(row, unit, A, of_count, SHAPE)
         if tl.max(far.to(tl.int32)) > 0:
-            rho = tl.where(far, _from_pieces(row, unit, A, OCTAVES, SHAPE), rho)
+            rho = tl.where(far, _from_pieces(row, unit, A, of_count, OCTAVES, SHAPE), rho)
     else:
         low = tl.zeros(A.shape, tl.float32)
-        rho = _from_pieces(row, unit, A, OCTAVES, SHAPE)
+        rho = _from_pieces(row, unit, A, of_count, OCTAVES, SHAPE)
         node, far = (low, low, low, low), low == 0.0
     new = tl.where(far, rho, _newton(node, unit, rho, low, A))
     far = far | (tl.abs(new - rho) > CLOSE * rho)
     for _step in range(5):
         if tl.max(far.to(tl.int32)) > 0:
             rho = tl.maximum(new, ZERO)
-            node = _node(row, unit, rho, SHAPE)
+            node = _node(row, unit, rho, of_count, SHAPE)
             new = _newton(node, unit, rho, low, A)
             far = tl.abs(new - rho) > CLOSE * rho
     new = tl.where(new > ZERO, new, 0.0)
@@ -81,17 +81,17 @@ def exact(row, scale, lambda0, alpha, OCTAVES: tl.constexpr, SHAPE: tl.constexpr
 
 
 @triton.jit
-def _from_the_ends(row, unit, A, SHAPE: tl.constexpr):
+def _from_the_ends(row, unit, A, of_count, SHAPE: tl.constexpr):
     """The peak between samples at about σ = 1 and 2, its node, and whether there may be a higher one.
 
     They are at ``σ = τ`` and ``2τ``, where τ is near 1, and at t = 0 and 1 of the quintic.
     """
     once, twice, of_tau, tau = moments_near_and_twice(row, rate_of(unit, 1.0), SHAPE)
-    a, b, width = _cumulants(once, SHAPE[0]), _cumulants(twice, SHAPE[0]), unit * tau
+    a, b, width = _cumulants(once, of_count), _cumulants(twice, of_count), unit * tau
     one = tl.full(A.shape, 1.0, tl.float32)
     best, sigma, elsewhere = _highest(a, b, width, (one, one), (of_tau - 1.0, of_tau), A)
     rho = _peak_near(1.0 + sigma, of_tau, width, a, b, A)
-    node = _node(row, unit, rho, SHAPE)
+    node = _node(row, unit, rho, of_count, SHAPE)
     # the quintic's error is about C u³ with u = t(1-t), at most C/64; C shows in the value and in the second
     # derivative, where they differ by more than rounding
     t = of_tau * reciprocal(rho) - 1.0
@@ -109,14 +109,14 @@ def _from_the_ends(row, unit, A, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def _from_pieces(row, unit, A, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
+def _from_pieces(row, unit, A, of_count, OCTAVES: tl.constexpr, SHAPE: tl.constexpr):
     """The highest point of the objective, interpolated in eight pieces of every octave of σ."""
     zero, one = tl.zeros(A.shape, tl.float32), tl.full(A.shape, 1.0, tl.float32)
     best = zero - float("inf")
     rho, sigma, width = best, one, one * 0.125
-    a = _node(row, unit, sigma, SHAPE)
+    a = _node(row, unit, sigma, of_count, SHAPE)
     for piece in range(8 * OCTAVES):
-        b = _node(row, unit, reciprocal(sigma + width), SHAPE)
+        b = _node(row, unit, reciprocal(sigma + width), of_count, SHAPE)
         value, t, _elsewhere = _highest(a, b, unit * width, (sigma, width), (zero, one), A)
         rho = tl.where(value > best, reciprocal(sigma + width * t), rho)
         best = tl.maximum(value, best)
@@ -149,21 +149,22 @@ def _highest_of(point, a, b, unit, sigmas, ts, A, AXIS: tl.constexpr):
     F = _quintic(ts[0] + ts[1] * part, unit, a, b)
     rho = reciprocal(sigmas[0] + sigmas[1] * part)
     objective = rho * F - 0.5 * A * (1.0 - rho) * (1.0 - rho)
+    objective = tl.where(objective == objective, objective, -float("inf"))  # a row with a NaN has no maximum
     best, index = tl.max(objective, AXIS, return_indices=True, keep_dims=AXIS == 1)
     elsewhere = tl.where(tl.abs(point - index) > 5, objective, -float("inf"))
     return best, index, tl.max(elsewhere, AXIS, keep_dims=AXIS == 1)
 
 
 @triton.jit
-def _node(row, unit, rho, SHAPE: tl.constexpr):
-    return _cumulants(three_moments(row, rate_of(unit, rho), SHAPE), SHAPE[0])
+def _node(row, unit, rho, of_count, SHAPE: tl.constexpr):
+    return _cumulants(three_moments(row, rate_of(unit, rho), SHAPE), of_count)
 
 
 @triton.jit
-def _cumulants(sums, CLASSES: tl.constexpr):
+def _cumulants(sums, of_count):
     of_total = reciprocal(sums[0])
     mean = -sums[1] * of_total
-    return quick_log(sums[0] * (1.0 / CLASSES)), mean, sums[2] * of_total - mean * mean, sums[0]
+    return quick_log(sums[0] * of_count), mean, sums[2] * of_total - mean * mean, sums[0]
 
 
 @triton.jit

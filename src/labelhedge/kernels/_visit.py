@@ -15,9 +15,11 @@ import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, reciprocal, softplus
 from labelhedge.kernels._row import (
+    ABSENT,
     again,
     ahead,
     columns,
+    count_present,
     exponential_anew,
     gap_of,
     gaps_of,
@@ -28,7 +30,7 @@ from labelhedge.kernels._row import (
     sums_of_terms,
 )
 from labelhedge.kernels._survey import moments_at, survey
-from labelhedge.kernels._temperature import algorithm_1, exact, rate_of, strength
+from labelhedge.kernels._temperature import ZERO, algorithm_1, exact, rate_of, strength
 
 TINY = tl.constexpr(1.1754943508222875e-38)
 LARGE_LAMBDA = tl.constexpr(8.0)
@@ -43,15 +45,15 @@ def _signed(amount, f):
 
 
 @triton.jit
-def _smooth_maximum(row, lam, rate, total, scale, count, LARGE: tl.constexpr, SHAPE: tl.constexpr):
+def _smooth_maximum(row, lam, rate, total, scale, of_count, LARGE: tl.constexpr, SHAPE: tl.constexpr):
     """``λ log mean exp(x/λ)``, and the mean of x for λ = ∞."""
-    smooth = lam * tl.log(total * (1.0 / SHAPE[0]))
+    smooth = lam * tl.log(total * of_count)
     if LARGE and tl.max(lam) > LARGE_LAMBDA:
         less_one, sum_d = sums_near_one(row, rate, SHAPE)
-        less_one /= count
+        less_one *= of_count
         near = (lam > LARGE_LAMBDA) & (less_one > -0.5)
         smooth = tl.where(near, lam * log1p(tl.maximum(less_one, -0.5)), smooth)
-        smooth = tl.where(lam == float("inf"), -sum_d * scale / count, smooth)
+        smooth = tl.where(lam == float("inf"), -sum_d * scale * of_count, smooth)
     return smooth
 
 
@@ -76,7 +78,6 @@ def visit(
     BLOCK: tl.constexpr = SHAPE[1]
     PIECES: tl.constexpr = SHAPE[2]
     SOFTPLUS: tl.constexpr = SHAPE[3]
-    count = tl.full([ROWS, 1], CLASSES, tl.float32)
     for block in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         i = tl.minimum(block * ROWS + tl.arange(0, ROWS)[:, None], rows - 1)  # the last row may be visited twice
         start = i.to(tl.int64) * row_stride_aligned * ALIGN
@@ -100,11 +101,19 @@ def visit(
         else:
             held, norm, top = hold(logits, start, y, SHAPE)
 
+        count = tl.full([ROWS, 1], CLASSES, tl.float32)
+        of_count = tl.full([ROWS, 1], 1.0 / CLASSES, tl.float32)
+        log_count = tl.full([ROWS, 1], log_of(CLASSES), tl.float32)
+        if (NORMALIZE is not None or NEEDS != "log p_y") and tl.max(norm) > ABSENT:  # a class is masked
+            count, norm = count_present(logits, start, y, f_y, held, SHAPE)
+            of_count = 1.0 / count
+            log_count = tl.maximum(tl.log(count), ZERO)
+
         of_norm = 0.0  # 1/norm, but for a row of zeros, which keeps its zeros
         if NORMALIZE is not None:
-            has_norm = norm > TINY * CLASSES
+            has_norm = norm > TINY * count
             of_norm = tl.where(has_norm, reciprocal(tl.where(has_norm, norm, 1.0)), 0.0)
-            unscale *= tl.where(has_norm, norm * (1.0 / CLASSES), 1.0)
+            unscale *= tl.where(has_norm, norm * of_count, 1.0)
         scale = reciprocal(unscale)
         shift = per_row(margin, i) * unscale if margin is not None else tl.zeros([ROWS, 1], tl.float32)
         top = tl.maximum(top, f_y - shift)
@@ -116,12 +125,12 @@ def visit(
         penalty = 0.0
         lam_row = first_lam
         if lambda0 is not None:
-            lambda0_row, log_count = per_row(lambda0, i), log_of(CLASSES)
+            lambda0_row = per_row(lambda0, i)
             alpha_row = strength(None if alpha is None else per_row(alpha, i), lambda0_row, log_count)
             if SOLVE == "step":
                 lam_row = algorithm_1(row, scale, first_lam, lambda0_row, alpha_row, log_count, SHAPE)
             if SOLVE == "exact":
-                lam_row, total, weighted = exact(row, scale, lambda0_row, alpha_row, OCTAVES, SHAPE)
+                lam_row, total, weighted = exact(row, scale, lambda0_row, alpha_row, of_count, OCTAVES, SHAPE)
             excess = tl.where(lambda0_row == float("inf"), 0.0, lam_row - lambda0_row)
             penalty = 0.5 * alpha_row * excess * excess
         if lam_out is not None:
@@ -139,7 +148,7 @@ def visit(
         if NEEDS == "terms":
             terms, psis, psi_d = sums_of_terms(row, rate, of_total, scale, params, TERMS, SHAPE)
         if NEEDS == "smooth maximum":
-            subject = _smooth_maximum(row, lam_row, rate, total, scale, count, LARGE, SHAPE) + d_y * scale - penalty
+            subject = _smooth_maximum(row, lam_row, rate, total, scale, of_count, LARGE, SHAPE) + d_y * scale - penalty
         else:
             subject = d_y * rate * LN2 - tl.log(total)
         more = (sum_d * rate * LN2 - count * tl.log(total), terms, psis)
@@ -208,11 +217,11 @@ def _write_gradient(
     e = exponential_anew(d, rate, SHAPE)
     g = e * on_e
     if NEEDS == "sum of log p":
-        g += everywhere * share
+        g += tl.where(d > ABSENT, 0.0, everywhere * share)
     if TERMS is not None:
         g += TERMS(e * of_total, (row[3] - d) * scale, params)[1] * (on_psi * share)
     if NORMALIZE == "l1":
-        g -= tl.where(d == row[4], 0.0, _signed(along, gap))
+        g -= tl.where((d == row[4]) | (d > ABSENT), 0.0, _signed(along, gap))
     if NORMALIZE == "softplus":
         g = (g - along) * tl.sigmoid(read(row[0], row[1], column, SHAPE, False))
     tl.store(out + column, g, mask=column < SHAPE[0], eviction_policy="evict_first")

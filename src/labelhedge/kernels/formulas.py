@@ -16,7 +16,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import expm1, log1p
+from labelhedge.kernels._elementary import at_least, expm1, log1p
 
 
 # One each, for the interpreter knows the functions of Triton inside compiled ones alone.
@@ -36,11 +36,6 @@ def _power(x, exponent):
 
 
 @triton.jit
-def _maximum(a, b):
-    return tl.maximum(a, b)
-
-
-@triton.jit
 def _where(condition, yes, no):
     return tl.where(condition, yes, no)
 
@@ -51,7 +46,7 @@ ELEMENTARY: dict[str, Any] = {
     "expm1": expm1,
     "log1p": log1p,
     "power": _power,
-    "maximum": _maximum,
+    "maximum": at_least,
     "where": _where,
 }
 """What these names mean in a formula."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import normalized
+from labelhedge.losses._formulas import masked_classes, normalized
 from labelhedge.losses._kernels import serves
 from labelhedge.losses._options import Normalize, Number, Reduction, is_free_to_read, is_traced
 from labelhedge.losses._remember import remember
@@ -86,6 +86,9 @@ class Batch:
         if self.probabilities is not None:
             shares = self.probabilities if self.weight is None else self.probabilities * self.weight
             values = torch.where(shares == 0, 0.0, values * shares)  # a label that never occurs, even if it is masked
+            masked = masked_classes(self.logits)
+            if masked is not None:
+                values = torch.where(masked & (shares > 0), torch.inf, values)
             values = values.sum(-1, keepdim=True)
         else:
             weight = self._weights(values.dtype)

@@ -65,9 +65,10 @@ _LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._log_softmax_backw
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:
-    """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels."""
+    """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels, 0 for one that is masked."""
     if target is None:
-        return values
+        masked = masked_classes(values)
+        return values if masked is None else torch.where(masked, 0.0, values)
     if torch.compiler.is_compiling():  # unlike gather it has a gradient that fuses with what is around it
         return torch.where(is_label(target, values), values, 0.0).sum(-1, keepdim=True)
     return values.mT.gather(-2, target.mT).mT if lies_transposed(values) else values.gather(-1, target)

@@ -59,12 +59,13 @@ def robust_weights(
     if isinstance(lam, Tensor):
         inside = (lam > 0) & lam.isfinite()
         limit = torch.where(lam == 0, _vertex(q, k), _uniform(q, classes, masked))
-        return torch.where(inside, _interior(q, torch.where(inside, lam, 1.0), regularizer, k, classes), limit)
+        within = _interior(q, torch.where(inside, lam, 1.0), regularizer, k, classes, masked)
+        return torch.where(inside, within, limit)
     if lam == 0:
         return _vertex(q, k)
     if lam == math.inf:
         return _uniform(q, classes, masked)
-    return _interior(q, lam, regularizer, k, classes)
+    return _interior(q, lam, regularizer, k, classes, masked)
 
 
 _LOWEST = -1e30
@@ -95,10 +96,17 @@ def _vertex(q: Tensor, k: int | Tensor | None) -> Tensor:
     return torch.zeros_like(q).scatter(-1, order, chosen.to(q.dtype) / k)
 
 
-def _interior(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None, classes: Number) -> Tensor:
+def _interior(
+    q: Tensor,
+    lam: Number,
+    regularizer: Regularizer,
+    k: int | Tensor | None,
+    classes: Number,
+    masked: Tensor | None,
+) -> Tensor:
     """0 < λ < ∞."""
     if regularizer == "quadratic":
-        return _quadratic_weights(q, lam, k, classes)
+        return _quadratic_weights(q, lam, k, classes, masked)
     return torch.softmax(q / lam, -1) if k is None else _capped_kl_weights(q, lam, k, classes)
 
 
@@ -129,10 +137,14 @@ def _capped_kl_weights(q: Tensor, lam: Number, k: int | Tensor, classes: Number)
     return torch.where(at_cap, 1 / k, (x.masked_fill(at_cap, 0.0) + log_scale).exp())
 
 
-def _quadratic_weights(q: Tensor, lam: Number, k: int | Tensor | None, classes: Number) -> Tensor:
+def _quadratic_weights(
+    q: Tensor, lam: Number, k: int | Tensor | None, classes: Number, masked: Tensor | None
+) -> Tensor:
     """The projection of ``u = 1/K + q/(2λ)`` onto Ω: ``clip(u - τ, 0, cap)``."""
     cap = 1.0 if k is None else 1 / k
     u = q / (2 * lam) + 1 / classes
+    if masked is not None:  # as far down as no weight falls, and no farther: the sums below would lose their digits
+        u = torch.where(masked, torch.where(masked, math.inf, u.detach()).amin(-1, keepdim=True) - 3, u)
     with torch.no_grad():
         top = u.amax(-1, keepdim=True)
         v = u - top

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "_optional": {"_errors"},
     "_random": set(),
     "_svg": {"_optional"},
-    "audit": {"audit", "losses", "train", "_optional", "_errors"},
+    "audit": {"audit", "losses", "train", "_optional", "_random", "_errors"},
     "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional", "_random", "_errors"},
     "cli": {
         "audit",
@@ -47,7 +47,7 @@ MAY_IMPORT = {
         "_optional",
     },
     "data": {"data", "_optional", "_random", "_errors"},
-    "estimator": {"audit", "functional", "losses", "train", "_ensemble", "_optional"},
+    "estimator": {"audit", "functional", "losses", "train", "_ensemble", "_optional", "_random"},
     "figures": {"bench", "data", "figures", "losses", "noise", "train", "_optional", "_svg", "_errors", "_files"},
     "functional": {"losses"},
     "integrations": {"losses", "_optional"},
@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "report": {"report", "results", "_optional", "_svg", "_errors", "_files", "_foreign"},
     "results": {"results", "_optional", "_errors", "_files"},
     "theory": {"losses", "theory", "_errors"},
-    "train": {"losses", "models", "train", "_errors", "_files"},
+    "train": {"losses", "models", "train", "_errors", "_files", "_random"},
 }
 
 

@@ -20,6 +20,18 @@ def uniforms(seed: int, count: int, *, stream: int = 0) -> NDArray[np.float64]:
     return np.asarray((bits >> np.uint64(11)) * 2.0**-53)
 
 
+def children(seed: int, count: int) -> list[int]:
+    """Seeds for ``count`` purposes. Two different seeds have none in common, nor have two purposes.
+
+    Example:
+        >>> children(0, 2) == children(0, 3)[:2]
+        True
+        >>> set(children(0, 3)) & set(children(1, 3))
+        set()
+    """
+    return [int(child.generate_state(1, np.uint64)[0]) for child in np.random.SeedSequence(seed).spawn(count)]
+
+
 def permutation(seed: int, count: int) -> NDArray[np.int64]:
     """The numbers 0 … ``count`` - 1 in random order, with a stream of its own: not tied to noise of the same seed."""
     return np.argsort(uniforms(seed, count, stream=2), kind="stable")

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from labelhedge import losses
 from labelhedge._ensemble import Member, Numbers, calibrated
 from labelhedge._optional import optional
+from labelhedge._random import children
 from labelhedge.audit._noise_model import likeliest, posterior
 from labelhedge.functional import aldr_lambda
 from labelhedge.train.crossfit import (
@@ -132,9 +133,10 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         self._scale = np.where(deviation > 0, deviation, 1)
         inputs = self._standardised(rows.inputs)
         data = Data(inputs.astype(np.float32), rows.labels, len(self.classes_), rows.relative_weight())
-        seed = check_random_state(self.random_state).randint(2**20)
-        split = stratified(data.labels, min(FOLDS, len(data.labels)), seed + 1)
-        members = self._train(data, split, self._candidates(data, families, seed))
+        seed = int.from_bytes(check_random_state(self.random_state).bytes(16), "little")
+        for_sample, for_choice, for_split = children(seed, 3)
+        split = stratified(data.labels, min(FOLDS, len(data.labels)), for_split)
+        members = self._train(data, split, self._candidates(data, families, for_sample, for_choice))
         self._ensemble, out_of_sample = calibrated(members, inputs, split.fold, rows.labels, rows.weight)
         self.temperature_ = 1 / self._ensemble.sharpness
         self._judge(given, target, rows, out_of_sample)
@@ -186,13 +188,15 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
     def _epochs(self, data: Data) -> int:
         return epochs_for(len(data.labels), least=5) if self.max_epochs == "auto" else int(self.max_epochs)
 
-    def _candidates(self, data: Data, families: Sequence[Family], seed: int) -> list[tuple[Family, list[float]]]:
+    def _candidates(
+        self, data: Data, families: Sequence[Family], for_sample: int, for_choice: int
+    ) -> list[tuple[Family, list[float]]]:
         """Families with learning rates to train on all rows: if these are many, what is best on some of them."""
         lrs = list(LRS) if self.lr == "auto" else [self.lr]
         if len(data.labels) <= SAMPLE:
             return [(family, lrs) for family in families]
-        sample = data.sample(SAMPLE, seed)
-        common = {"folds": FOLDS, "epochs": self._epochs(sample), "seed": seed, "device": self.device}
+        sample = data.sample(SAMPLE, for_sample)
+        common = {"folds": FOLDS, "epochs": self._epochs(sample), "seed": for_choice, "device": self.device}
         common["early_stopping"] = self.early_stopping
         compared = self._parallel(parallel.delayed(ranked)(sample, [family], lrs, **common) for family in families)
         best = shortlist(best_first(chain.from_iterable(compared)), SETTINGS, WITHIN)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from labelhedge._errors import UserError
 from labelhedge._optional import optional
+from labelhedge._random import children
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import as_matrix
 from labelhedge.audit._noise_model import likeliest, posterior
@@ -139,7 +140,8 @@ def trained(
     """Networks in repeated cross-validation, and the settings that they have."""
     rows = len(data.labels)
     folds = min(FOLDS, rows)
-    sample = data.sample(SAMPLE, seed)
+    for_sample, for_choice, *for_repeats = children(seed, 2 + repeats_for(rows))
+    sample = data.sample(SAMPLE, for_sample)
     to_choose = len(FAMILIES) * len(LRS) * folds * epochs_for(len(sample.labels))
     to_fit = SETTINGS * folds * repeats_for(rows) * epochs_for(rows)
     count = Count(to_choose + to_fit, progress)
@@ -149,12 +151,12 @@ def trained(
         LRS,
         folds=folds,
         epochs=epochs_for(len(sample.labels)),
-        seed=seed,
+        seed=for_choice,
         device=device,
         advance=count,
     )
     chosen = shortlist(settings, SETTINGS, WITHIN)
-    splits = [stratified(data.labels, folds, seed + 1 + repeat) for repeat in range(repeats_for(rows))]
+    splits = [stratified(data.labels, folds, repeat) for repeat in for_repeats]
     networks = fitted(data, splits, chosen, epochs=epochs_for(rows), device=device, advance=count)
     count.finish()
     chosen = [replace(s, accuracy=fit.accuracy(data.labels)[0]) for s, fit in zip(chosen, networks, strict=True)]

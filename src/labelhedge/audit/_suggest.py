@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from labelhedge import losses
 from labelhedge._optional import optional
+from labelhedge._random import children
 from labelhedge.audit._audit import Audit
 from labelhedge.audit._features import as_matrix
 from labelhedge.audit._find import HIDDEN, LRS, Count, Progress, audit_of, check_memory, mean_probability, numbered
@@ -88,7 +89,7 @@ def suggest(
         >>> features, labels = load_iris(return_X_y=True, as_frame=True)
         >>> suggestion = lh.suggest(features, labels)
         >>> f"{suggestion.accuracy:.2f}, and about {suggestion.audit.wrong:.0f} wrong labels"
-        '0.97, and about 0 wrong labels'
+        '0.97, and about 1 wrong labels'
     """
     return suggest_encoded(as_matrix(features), labels, seed=seed, device=device, progress=progress)
 
@@ -104,19 +105,20 @@ def suggest_encoded(
     """Suggest a loss, where the features are already a matrix (see :func:`encode`)."""
     classes, given = numbered(labels, len(matrix))
     check_memory(min(ROWS, len(given)), len(classes))
-    data = _narrow(Data(matrix, given, len(classes)).sample(ROWS, seed))
-    few = data.sample(FIRST_ROWS, seed)
+    for_rows, for_first_rows, for_choice, *for_repeats = children(seed, 3 + REPEATS)
+    data = _narrow(Data(matrix, given, len(classes)).sample(ROWS, for_rows))
+    few = data.sample(FIRST_ROWS, for_first_rows)
     folds, epochs = min(FOLDS, len(few.labels)), epochs_for(len(data.labels))
     families = [Family(name, HIDDEN, params) for name in losses.PAPER for params in losses.get(name).grid]
     networks = folds * (len(families) * len(LRS) + (FINALISTS + 1) * REPEATS)
     count = Count(networks * epochs, progress)
     how: dict[str, Any] = {"epochs": epochs, "device": device, "advance": count}
     by_loss: dict[str, Setting] = {}
-    for setting in ranked(few, families, LRS, folds=folds, seed=seed, **how):
+    for setting in ranked(few, families, LRS, folds=folds, seed=for_choice, **how):
         by_loss.setdefault(setting.family.loss, setting)
     others = [setting for setting in by_loss.values() if setting.family.loss != PLAIN]
     finalists = [*others[:FINALISTS], by_loss[PLAIN]]
-    splits = [stratified(data.labels, folds, seed + 1 + repeat) for repeat in range(REPEATS)]
+    splits = [stratified(data.labels, folds, repeat) for repeat in for_repeats]
     fits = fitted(data, splits, finalists, **how)
     count.finish()
     right = np.stack([fit.right(data.labels)[0].numpy() for fit in fits]).astype(np.float64)

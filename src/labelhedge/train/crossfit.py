@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labelhedge._random import children
 from labelhedge.train._plan import rows_at_once
 from labelhedge.train._stack import Stack
 from labelhedge.train._threads import Advance, in_threads, one_thread
@@ -131,7 +132,7 @@ class CrossFit:
         fewest, most = min(map(len, learned)), max(map(len, left_out))
         self.rows = torch.from_numpy(np.stack([np.resize(rows, most) for rows in left_out]))
         """``(folds, B)`` the rows that the networks of each fold have not learned from; one may be there twice."""
-        seeds = [split.seed * 1000 + number for number, (split, _) in enumerate(folds)]
+        seeds = [seed for split in splits for seed in children(split.seed, split.folds)]
         self._stack = Stack(
             data.inputs,
             data.labels[None],

@@ -174,6 +174,33 @@ def test_texts_that_are_nearly_all_numbers():
     assert matrix.shape == (82, 2)
 
 
+WRITTEN = np.array([5100.0, -0.25, 1234567.5, 12.0, 0.5] * 8)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{:,}", "{:+,.2f}", "${:,}", "{:,}€", "£ {:,.2f}", "{:,} %", "{:.1%}", "{:e}"],
+)
+@pytest.mark.parametrize("decimal_comma", [False, True])
+def test_numbers_as_people_write_them(form, decimal_comma):
+    texts = [form.format(number).replace("$-", "-$") for number in WRITTEN]
+    if decimal_comma:
+        texts = [text.translate(str.maketrans(",.", ".,")) for text in texts]
+    kind, matrix = encode_one(texts)
+    assert kind == "number"
+    np.testing.assert_allclose(matrix, encode_one(WRITTEN)[1], atol=1e-5)
+
+
+def test_a_few_numbers_that_are_written_in_another_way():
+    texts = ["999", "3.5", "12"] * 20 + ["1,200", "5 %"]
+    np.testing.assert_array_equal(encode_one(texts)[1], encode_one([999, 3.5, 12] * 20 + [1200, 0.05])[1])
+
+
+@pytest.mark.parametrize("texts", [["5 €", "6 $"], ["5,1,2", "6,1,2"], ["5 kg", "6 kg"], ["1,2345.5", "12,34.5"]])
+def test_texts_that_are_no_numbers(texts):
+    assert encode_one(texts * 20)[0] == "category"
+
+
 def test_mixed_types_are_categories():
     kind, matrix = encode_one(pd.Series([1, "1", "a", None, 2.5, "a "] * 20, dtype=object))
     assert kind == "category with missing values"
@@ -229,10 +256,10 @@ def test_no_column_is_left():
 def test_columns_of_a_file(tmp_path):
     path = tmp_path / "table.csv"
     rows = [
-        f"{i},{i % 5},{'rgb'[i % 3]},{i % 2 == 0},2024-01-{i % 28 + 1:02},{'' if i % 9 else i},{i % 2}"
+        f'{i},{i % 5},{"rgb"[i % 3]},{i % 2 == 0},2024-01-{i % 28 + 1:02},{"" if i % 9 else i},"${700.5 * i % 9000:,}",{i % 2}'
         for i in range(90)
     ]
-    path.write_text("\n".join(["id,size,colour,new,day,note,kind", *rows]))
+    path.write_text("\n".join(["id,size,colour,new,day,note,price,kind", *rows]))
     table = read_table(path, "kind")
     encoded = encode(table.features)
     kinds = {
@@ -241,10 +268,12 @@ def test_columns_of_a_file(tmp_path):
         "new": "boolean",
         "day": "date",
         "note": "number with missing values",
+        "price": "number",
     }
     assert dict(encoded.used) == kinds
     assert encoded.left_out == (("id", "counts the rows like an id"),)
-    assert encoded.matrix.shape == (90, 1 + 3 + 1 + 2 + 2)
+    assert encoded.widths == (1, 3, 1, 2, 2, 1)
+    assert encoded.matrix.shape == (90, sum(encoded.widths))
     np.testing.assert_allclose(encoded.matrix.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose(encoded.matrix.std(0), 1, rtol=1e-5)
 

@@ -1,5 +1,6 @@
 """The page of an audit, as text and in a real browser."""
 
+from datetime import date
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,6 +15,7 @@ from labelhedge.audit.page import page as text_of
 
 SCRIPT = "<script>alert(1)</script>"
 NAMES = np.array(["barolo", f'"{SCRIPT}', "=cmd()"])
+DAY = date(2026, 3, 1)
 EXCHANGED = {3: 1, 20: 1, 70: 2, 150: 0}
 
 
@@ -29,11 +31,11 @@ def hostile(tmp_path_factory):
     frame["id"] = np.arange(len(frame))
     frame.loc[5::7, "ash"] = np.nan
     frame["cult<i>var"] = NAMES[labels]
-    frame.to_csv(folder / "wine.csv", index=False)
-    table = read_table(folder / "wine.csv", "cult<i>var")
+    frame.to_csv(folder / "wine<i>.csv", index=False)
+    table = read_table(folder / "wine<i>.csv", "cult<i>var")
     encoded = encode(table.features)
     audit = find_encoded(encoded.matrix, table.labels)
-    (folder / "index.html").write_text(text_of(table, audit, encoded), encoding="utf-8")
+    (folder / "index.html").write_text(text_of(table, audit, encoded, seed=0, day=DAY), encoding="utf-8")
     return folder / "index.html", table, audit, encoded
 
 
@@ -73,6 +75,11 @@ def test_nothing_of_the_table_becomes_an_element(elements):
     assert f'"{SCRIPT}' in elements.texts
     assert "cult<i>var" in elements.texts
     assert any("<img src=x onerror=alert(2)>" in text for text in elements.texts)
+
+
+def test_it_says_of_what_it_is(elements):
+    assert "labelhedge audit of cult<i>var in wine<i>.csv" in elements.texts  # the title
+    assert "labelhedge audit of cult<i>var in wine<i>.csv, 2026-03-01, seed 0" in "".join(elements.texts)
 
 
 def test_long_cells_are_cut(hostile, elements):
@@ -173,7 +180,9 @@ def made_up(tmp_path, rows, classes, wrong):
     everything = np.indices((classes, classes)).reshape(2, -1)
     confusion = Confusion(*everything, np.ones(classes**2))
     audit = Audit(tuple(names), given, (given + 1) % classes, p_wrong, confusion, ())
-    (tmp_path / "index.html").write_text(text_of(table, audit, encode(table.features)), encoding="utf-8")
+    (tmp_path / "index.html").write_text(
+        text_of(table, audit, encode(table.features), seed=0, day=DAY), encoding="utf-8"
+    )
     return (tmp_path / "index.html").read_text(encoding="utf-8")
 
 

@@ -111,7 +111,7 @@ def test_rows_without_a_label_are_left_out_and_said(write):
     assert list(table.labels) == ["a", "b", "a", "b"]
     assert list(table.rows) == [1, 3, 5, 6]
     assert list(table.features["x"]) == [1, 3, 5, 6]
-    assert table.notes == ("3 rows without a label left out",)
+    assert table.notes == ("3 rows without a label left out (read as no label: 'NA'; rename it if it is a class)",)
 
 
 def test_classes_with_one_row_are_left_out_and_said(write):
@@ -169,6 +169,10 @@ def test_unnamed_columns_get_a_number(write):
         ("kind,x,kind\na,2,a\n", "FILE has more than one column called 'kind'"),
         (column_of(["", " ", "NA"]), "the label column 'kind' of FILE is empty in all 3 rows"),
         (column_of(["a", "a", ""]), "has one class only, 'a'; at least 2 are needed"),
+        (
+            column_of(["a", "a", "null", " N/A"]),
+            "are needed (read as no label: 'N/A', 'null'; rename it if it is a class)",
+        ),
         (column_of("aaab"), "has 2 classes, but fewer than 2 of them have at least 2 rows"),
         (column_of(range(500)), "has 500 different values in 500 rows and looks like an id or a number to predict"),
         (column_of([*range(2000)] * 2), "has 2,000 different values in 4,000 rows and looks like an id"),

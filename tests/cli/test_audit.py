@@ -112,8 +112,10 @@ def test_other_forms_of_the_same_table(in_a_pipe, folder, run, name, tmp_path):
     """The same output, which also says that the same seed gives the same."""
     answer = run(folder / name, "--label", "species", "--out", tmp_path)
     assert (answer.returncode, answer.stdout) == (0, in_a_pipe.stdout)
-    for file in ("suspects.csv", "index.html"):
-        assert (tmp_path / file).read_bytes() == (folder / "a" / "b" / file).read_bytes()
+    assert (tmp_path / "suspects.csv").read_bytes() == (folder / "a" / "b" / "suspects.csv").read_bytes()
+    pages = [(place / "index.html").read_text().partition("</header>") for place in (tmp_path, folder / "a" / "b")]
+    assert f" in <bdi>{name}</bdi>" in pages[0][0]
+    assert pages[0][2] == pages[1][2]
 
 
 def test_arrays_as_json(folder, run, tmp_path):
@@ -132,6 +134,8 @@ def test_arrays_as_json(folder, run, tmp_path):
     assert told["files"] == [str(tmp_path / "suspects.csv"), str(tmp_path / "index.html")]
     rows = rows_of(tmp_path / "suspects.csv")
     assert [int(row["row"]) for row in rows] == [suspect["row"] for suspect in told["suspects"]]
+    page = (tmp_path / "index.html").read_text()
+    assert re.search(r"of <bdi>y</bdi> in <bdi>x.npy and y.npy</bdi>, \d{4}-\d\d-\d\d, seed 1</p>", page)
 
 
 def test_on_a_terminal(tmp_path):
@@ -240,7 +244,7 @@ def test_hostile_labels_in_the_files(run, tmp_path):
 def test_nothing_is_written_half(folder, run, monkeypatch, tmp_path):
     """What was there stays when the page does not fit on the disk."""
     (tmp_path / "suspects.csv").write_text("old")
-    monkeypatch.setattr(command, "page", lambda *_: "x" * 1_000_000)
+    monkeypatch.setattr(command, "page", lambda *_, **__: "x" * 1_000_000)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
     try:

@@ -24,6 +24,8 @@ NEARLY_ALL = 0.9
 """Share of the texts in a column that must be numbers, or dates, for the others to count as missing."""
 
 _LIMIT = 10.0
+_CURRENCY = "[$€£¥]"
+_GROUPED = r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"
 _DATE = r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.*)?$"
 
 Values = NDArray[np.float64]  # of one column; NaN is missing
@@ -38,11 +40,13 @@ class Encoded:
         matrix: ``(n, d)``, finite; each column has mean 0 and variance 1 but for values beyond ±10, which are cut.
         used: the columns of the table that are in it, each with its kind.
         left_out: the columns that are not, each with the reason.
+        widths: how many columns of the matrix each of those in ``used`` has become.
     """
 
     matrix: NDArray[np.float32]
     used: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, str], ...]
+    widths: tuple[int, ...]
 
 
 class _LeftOutError(Exception):
@@ -66,7 +70,7 @@ def encode(frame: pd.DataFrame) -> Encoded:
         TableError: no column is left.
     """
     columns: Columns = []
-    used, left_out = [], []
+    used, left_out, widths = [], [], []
     for name, series in frame.items():
         try:
             kind, found = _encode(series)
@@ -74,6 +78,7 @@ def encode(frame: pd.DataFrame) -> Encoded:
             left_out.append((str(name), str(reason)))
         else:
             used.append((str(name), kind))
+            widths.append(len(found))
             columns += found
     if not columns:
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in left_out[:5])
@@ -81,7 +86,7 @@ def encode(frame: pd.DataFrame) -> Encoded:
     matrix = np.empty((len(frame), len(columns)), np.float32)
     for i in reversed(range(len(columns))):
         matrix[:, i] = columns.pop()
-    return Encoded(matrix, tuple(used), tuple(left_out))
+    return Encoded(matrix, tuple(used), tuple(left_out), tuple(widths))
 
 
 def _encode(series: pd.Series[Any]) -> tuple[str, Columns]:
@@ -186,7 +191,7 @@ def _text(series: pd.Series[Any]) -> tuple[str, Columns]:
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     if len(texts) < 9 and {text.lower() for text in texts} <= {"true", "false"}:
         return _boolean(_looked_up(np.array([text.lower() == "true" for text in texts], dtype=np.float64), codes))
-    numbers = pandas.to_numeric(pandas.Series(texts), errors="coerce").to_numpy(np.float64)
+    numbers = _as_numbers(texts)
     others = int(counts[np.isnan(numbers)].sum())
     if others <= (1 - NEARLY_ALL) * counts.sum():
         kind, columns = _number(_looked_up(numbers, codes))
@@ -199,6 +204,25 @@ def _text(series: pd.Series[Any]) -> tuple[str, Columns]:
 
 def _looked_up(values: Values, codes: NDArray[np.int64]) -> Values:
     return np.where(codes >= 0, values[codes], np.nan)
+
+
+def _as_numbers(texts: NDArray[Any]) -> Values:
+    """Numbers as programs and people write them, 5100, 5,100.0 or 5.100,0, $5.1, 5.1 %; NaN where a text is none."""
+    pandas = optional("pandas", "audit")
+    series = pandas.Series(texts, dtype="str")
+
+    def read(forms: pd.Series[str]) -> Values:
+        ungrouped = forms.mask(forms.str.match(_GROUPED), forms.str.replace(",", ""))
+        numbers: Values = pandas.to_numeric(ungrouped, errors="coerce").to_numpy(np.float64)
+        return numbers
+
+    plain = read(series)
+    if not np.isnan(plain).any() or series.str.extract(f"({_CURRENCY})")[0].nunique() > 1:
+        return plain  # 5 € and 5 $ are not the same
+    bare = series.str.replace(rf"^([+-]?){_CURRENCY}\s*|\s*({_CURRENCY}|%)$", r"\1", regex=True)
+    readings = read(bare), read(bare.str.translate(str.maketrans(",.", ".,")))
+    numbers = min(readings, key=lambda found: int(np.isnan(found).sum()))
+    return np.where(series.str.endswith("%"), numbers / 100, numbers)
 
 
 def _as_dates(texts: NDArray[Any]) -> pd.Series[Any]:

@@ -52,6 +52,7 @@ class Table:
         features: the other columns.
         labels: the labels as text, in the form that they have in the file.
         label: the name of the label column.
+        source: the name of the file, or of both.
         rows: where each row is in the file, counted from 0 among its data rows.
         notes: what was done to the table and should be said.
     """
@@ -59,6 +60,7 @@ class Table:
     features: pd.DataFrame
     labels: pd.Series[str]
     label: str
+    source: str
     rows: NDArray[np.int64]
     notes: tuple[str, ...]
 
@@ -91,7 +93,7 @@ def read_table(path: Path, label: str) -> Table:
         for name in list(columns):  # one at a time, and each is freed once it is converted
             taken[name] = _typed(columns.pop(name).filter(kept), decimal_comma).to_pandas()
         frame = optional("pandas", "audit").DataFrame(taken, index=labels.index, copy=False)
-    return Table(frame, labels, label, rows, notes)
+    return Table(frame, labels, label, path.name, rows, notes)
 
 
 def read_arrays(features: Path, labels: Path) -> Table:
@@ -123,7 +125,7 @@ def read_arrays(features: Path, labels: Path) -> Table:
     names = [f"feature {i}" for i in range(x.shape[1])]
     values = x if len(rows) == len(x) else x[rows]
     frame = optional("pandas", "audit").DataFrame(values, index=texts.index, columns=names, copy=False)
-    return Table(frame, texts, labels.stem, rows, notes)
+    return Table(frame, texts, labels.stem, f"{features.name} and {labels.name}", rows, notes)
 
 
 def _read_array(path: Path) -> NDArray[Any]:
@@ -285,12 +287,16 @@ def _listed(names: Iterable[str], last: str = ", ") -> str:
 def _choose_rows(column: Any, what: str) -> tuple[pd.Series[str], NDArray[np.int64], tuple[str, ...]]:
     """The labels as text, the rows that have one and whose class has at least two, and what to say about the others."""
     given = column.cast(optional("pyarrow", "audit").string())
-    labels = _without_missing(given).to_pandas()
+    there = _without_missing(given)
+    written = {text.strip() for text in given.filter(there.is_null()).drop_null().unique().to_pylist()} - {""}
+    hint = f" (read as no label: {_listed(sorted(written))}; rename it if it is a class)" if written else ""
+    labels = there.to_pandas()
     sizes = labels.value_counts()  # of those that are there
-    _check_classes(sizes, len(labels), what)
+    if problem := _problem(sizes, len(labels)):
+        raise TableError(f"{what} {problem}{hint}")
     notes = []
     if len(labels) > sizes.sum():
-        notes.append(f"{_count(len(labels) - sizes.sum(), 'row')} without a label left out")
+        notes.append(f"{_count(len(labels) - sizes.sum(), 'row')} without a label left out{hint}")
     single = sizes.index[sizes == 1]
     if len(single):
         classes = "class with one row" if len(single) == 1 else "classes with one row each"
@@ -303,21 +309,22 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _check_classes(sizes: pd.Series[int], total: int, what: str) -> None:
-    """See to it that labels are classes that can be learnt from some of their rows and tested on others."""
+def _problem(sizes: pd.Series[int], total: int) -> str | None:
+    """Why labels are no classes that can be learnt from some of their rows and tested on others; None if they are."""
     if total == 0:
-        raise TableError(f"{what} has no rows")
+        return "has no rows"
     classes, rows, single = len(sizes), int(sizes.sum()), int((sizes == 1).sum())
     if classes == 0:
-        raise TableError(f"{what} is empty in all {_count(total, 'row')}")
+        return f"is empty in all {_count(total, 'row')}"
     if classes == 1:
-        raise TableError(f"{what} has one class only, {_quote(sizes.index[0])}; at least 2 are needed")
+        return f"has one class only, {_quote(sizes.index[0])}; at least 2 are needed"
     # Values of which most rows have their own, or thousands that only a few rows share each
     if single > rows / 2 or (classes > 1000 and classes > rows / 4):
         looks = "looks like an id or a number to predict rather than a class"
-        raise TableError(f"{what} has {classes:,} different values in {_count(rows, 'row')} and {looks}")
+        return f"has {classes:,} different values in {_count(rows, 'row')} and {looks}"
     if classes - single < 2:
-        raise TableError(f"{what} has {classes} classes, but fewer than 2 of them have at least 2 rows")
+        return f"has {classes} classes, but fewer than 2 of them have at least 2 rows"
+    return None
 
 
 def _without_missing(texts: Any) -> Any:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelhedge.audit._audit import SUSPECT, Audit
-from labelhedge.audit._features import Encoded, encode
+from labelhedge.audit._features import Encoded
 from labelhedge.audit._table import Table
 
 MAX_SUSPECTS, OPEN = 100, 5
@@ -30,13 +31,15 @@ DIFFERS = 0.5
 Rows = NDArray[np.int64]
 
 
-def page(table: Table, audit: Audit, encoded: Encoded) -> str:
+def page(table: Table, audit: Audit, encoded: Encoded, *, seed: int, day: date) -> str:
     """The page of an audit as text.
 
     Args:
         table: what was audited.
         audit: what was found, of ``table.labels``.
         encoded: ``table.features`` as numbers.
+        seed: with which it was found.
+        day: on which it was found.
     """
     package = files("labelhedge.audit")
     more = len(audit.classes) - MAX_CLASSES
@@ -45,6 +48,10 @@ def page(table: Table, audit: Audit, encoded: Encoded) -> str:
     parts = {
         "css": package.joinpath("page.css").read_text(encoding="utf-8"),
         "label": _text(table.label),
+        "source": _text(table.source),
+        "title": escape(cut(f"{table.label} in {table.source}", 80)),
+        "seed": str(seed),
+        "day": day.isoformat(),
         "headline": escape(headline(audit)).replace(" %", "&nbsp;%"),
         "summary": f"{len(audit.given):,} rows with {len(audit.classes):,} different labels were audited, "
         f"by {len(encoded.used):,} of {table.features.shape[1]:,} columns.",
@@ -198,8 +205,7 @@ def _suspects(table: Table, audit: Audit, encoded: Encoded, suspects: Rows) -> I
     if not len(suspects):
         return
     names = [name for name, _ in encoded.used]
-    widths = [encode(table.features[[name]]).matrix.shape[1] for name in names]  # a column becomes one or several
-    starts = np.cumsum([0, *widths[:-1]])
+    starts = np.cumsum([0, *encoded.widths[:-1]])
     neighbours = _Neighbours(audit, encoded.matrix)
     for rank, suspect in enumerate(suspects.tolist(), 1):
         given, suggested = int(audit.given[suspect]), int(audit.suggested[suspect])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,7 +77,9 @@ def audit(
         )
     suspects = found.suspects(all=every)
     suspects["row"] = table.rows[suspects["row"]]
-    files = [] if out is None else _write(out, table, found, encoded, suspects)
+    files: Sequence[Path] = ()
+    if out is not None:
+        files = _write(out, suspects, page(table, found, encoded, seed=seed, day=date.today()))
     if as_json:
         print_json(_as_dict(table, found, encoded, suspects, files))
         return
@@ -85,10 +88,10 @@ def audit(
         typer.echo(path, err=True)
 
 
-def _write(out: Path, table: Table, found: Audit, encoded: Encoded, suspects: pd.DataFrame) -> list[Path]:
+def _write(out: Path, suspects: pd.DataFrame, html: str) -> list[Path]:
     """Write both files, or neither."""
     csv = no_formulas(suspects).to_csv(index=False, float_format="%.6f", lineterminator="\n")
-    contents = {out / "suspects.csv": csv, out / "index.html": page(table, found, encoded)}
+    contents = {out / "suspects.csv": csv, out / "index.html": html}
     with ExitStack() as stack:
         for path, content in contents.items():
             stack.enter_context(whole(path)).write(content.encode())

@@ -171,10 +171,9 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
                 raise ValueError(f"params must be hyperparameters of {spec.id} ({allowed}), got {name!r}")
             spec.check(name, value)
         grid = spec.grid if self.params is None else (self.params,)
+        # None, where it is allowed, is the default
         numbers = [{name: value for name, value in params.items() if value is not None} for params in grid]
-        return [
-            Family(spec.id, tuple(self.hidden), params) for params in numbers
-        ]  # None, where allowed, is the default
+        return [Family(spec.id, tuple(self.hidden), params) for params in numbers]
 
     def _class_weights(self, target: NDArray[np.int64], weight: Numbers) -> Numbers:
         if self.class_weight == "balanced":  # rows count as often as their weight says, for scikit-learn once each

@@ -10,6 +10,7 @@ from sklearn.datasets import load_iris
 
 import labelhedge as lh
 from labelhedge import cli
+from labelhedge.cli import suggest as command
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,16 @@ def test_in_a_pipe(table, run):
     rows = [line.split("\t") for line in comparison.splitlines()]
     assert rows[0] == ["loss", "parameters", "lr", "chosen by", "confirmed"]
     assert sorted(row[0] for row in rows[1:]) == sorted(lh.losses.PAPER)
-    for line in code.splitlines():  # what it says to write can be run
-        exec(line, {"lh": lh})
+    assert code.startswith("criterion = lh.")
+
+
+@pytest.mark.parametrize("loss", lh.losses.PAPER)
+def test_the_code_that_it_prints_runs(loss):
+    spec, names = lh.losses.get(loss), {"lh": lh}
+    exec(command._code(loss, {**spec.defaults, **spec.grid[-1]}), names)
+    assert isinstance(names["criterion"], spec.module)
+    features, labels = load_iris(return_X_y=True)
+    names["classifier"].set_params(lr=0.1, max_epochs=1).fit(features, labels)
 
 
 def test_as_json(table, run):

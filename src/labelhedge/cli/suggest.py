@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -65,9 +66,15 @@ def suggest(
     columns = ["loss", "parameters", "lr", "chosen by", "confirmed"]
     print_table(columns, rows, numbers=columns[2:])
     typer.echo()
-    name = losses.get(found.loss).module.__name__
-    typer.echo(f"criterion = lh.{name}({_assigned(found.params)})")
-    typer.echo(f"classifier = lh.LabelHedgeClassifier({found.loss!r}, params={dict(found.params)})")
+    typer.echo(_code(found.loss, found.params))
+
+
+def _code(loss: str, params: Mapping[str, float]) -> str:
+    name = losses.get(loss).module.__name__
+    return (
+        f"criterion = lh.{name}({_assigned(params)})\n"
+        f"classifier = lh.LabelHedgeClassifier({loss!r}, params={dict(params)})"
+    )
 
 
 def _sentences(found: Suggestion) -> list[str]:

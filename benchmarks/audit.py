@@ -4,9 +4,9 @@
     python benchmarks/audit.py [--data vowel digits ...] [--noise u0.1 ...] [--seeds 3] [--rows 5000] [--out FOLDER]
 
 Labels are made wrong on purpose: u, uniformly; cd, between the paper's pairs of similar classes; i, where the features
-are ambiguous. cleanlab scores each label by the probability that a classifier of scikit-learn, cross-validated in the
-five folds of our first repeat, gives it (`get_label_quality_scores`); and by that which the networks of our audit give
-it, so that the difference between the two is that of the scores alone. Average precision and AUROC of finding the
+are ambiguous. cleanlab scores each label by the probability that a classifier of scikit-learn, cross-validated in five
+folds, gives it (`get_label_quality_scores`); and by that which the networks of our audit give it, so that the
+difference between the two is that of the scores alone. Average precision and AUROC of finding the
 changed labels, means over the seeds. Data sets with more than `--rows` rows are cut to so many. Of News20 (TF-IDF,
 principal components) all methods get the first 200 components. The classifiers have scikit-learn's defaults (but for
 1,000 iterations of LogisticRegression), on standardised features.

@@ -203,10 +203,8 @@ def test_calibration_lowers_the_log_loss(digits):
 
 def test_early_stopping(digits):
     inputs, noisy = digits[2][:400], digits[4][:400]
-    early, late = (
-        quick(hidden=(128,), loss="ce", params={}, max_epochs=60, early_stopping=stop, random_state=1).fit(inputs, noisy)
-        for stop in (True, False)
-    )
+    how = {"hidden": (128,), "loss": "ce", "params": {}, "max_epochs": 60, "random_state": 1}
+    early, late = (quick(**how, early_stopping=stop).fit(inputs, noisy) for stop in (True, False))
     assert early.n_iter_ < late.n_iter_ == 60
     assert early.settings_[0].accuracy > late.settings_[0].accuracy
 

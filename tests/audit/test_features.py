@@ -256,7 +256,8 @@ def test_no_column_is_left():
 def test_columns_of_a_file(tmp_path):
     path = tmp_path / "table.csv"
     rows = [
-        f'{i},{i % 5},{"rgb"[i % 3]},{i % 2 == 0},2024-01-{i % 28 + 1:02},{"" if i % 9 else i},"${700.5 * i % 9000:,}",{i % 2}'
+        f"{i},{i % 5},{'rgb'[i % 3]},{i % 2 == 0},2024-01-{i % 28 + 1:02},{'' if i % 9 else i},"
+        f'"${700.5 * (i % 13):,}",{i % 2}'
         for i in range(90)
     ]
     path.write_text("\n".join(["id,size,colour,new,day,note,price,kind", *rows]))

@@ -25,6 +25,7 @@ NEARLY_ALL = 0.9
 
 _LIMIT = 10.0
 _CURRENCY = "[$€£¥]"
+_WRITTEN = rf"[+-]?{_CURRENCY}?\s*[\d,.eE+-]+\s*({_CURRENCY}|%)?"
 _GROUPED = r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"
 _DATE = r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.*)?$"
 
@@ -210,9 +211,10 @@ def _as_numbers(texts: NDArray[Any]) -> Values:
     """Numbers as programs and people write them, 5100, 5,100.0 or 5.100,0, $5.1, 5.1 %; NaN where a text is none."""
     pandas = optional("pandas", "audit")
     series = pandas.Series(texts, dtype="str")
+    series = series.where(series.str.fullmatch(_WRITTEN))  # what follows would take long with a million sentences
 
     def read(forms: pd.Series[str]) -> Values:
-        ungrouped = forms.mask(forms.str.match(_GROUPED), forms.str.replace(",", ""))
+        ungrouped = forms.mask(forms.str.match(_GROUPED, na=False), forms.str.replace(",", ""))
         numbers: Values = pandas.to_numeric(ungrouped, errors="coerce").to_numpy(np.float64)
         return numbers
 

@@ -168,6 +168,7 @@ def _standard(values: NDArray[Any]) -> NDArray[np.float32]:
     return centred.clip(-_LIMIT, _LIMIT).astype(np.float32)
 
 
+@np.errstate(over="ignore")  # a step may be infinite
 def _is_id(values: Values) -> bool:
     """Whether finite numbers are integers that number the rows: rising, falling, or shuffled with few gaps."""
     if len(values) < 3 or not np.array_equal(values, np.rint(values)):

@@ -65,7 +65,7 @@ _LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._log_softmax_backw
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:
-    """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels, 0 for one that is masked."""
+    """The entry of the label, ``(..., 1)``; with ``target=None`` those of all labels, 0 for one that is masked."""
     if target is None:
         masked = masked_classes(values)
         return values if masked is None else torch.where(masked, 0.0, values)

@@ -14,7 +14,6 @@ from triton.compiler import ASTSource
 
 import labelhedge as lh
 from labelhedge.kernels import launch
-from labelhedge.losses._batch import prepare
 from labelhedge.losses._kernels import kernel_call
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -32,7 +31,7 @@ def signature_of(argument: Any) -> str:
 def compiled(loss: lh.losses.Loss) -> str:
     """What the compiler makes of one visit to a batch, value, λ and gradient."""
     logits, target = torch.zeros(8, CLASSES), torch.zeros(8, dtype=torch.long)
-    batch = replace(prepare(loss.spec, logits, target, loss.options), for_kernels=True, target=target.unsqueeze(-1))
+    batch = replace(loss._prepared(logits, target), for_kernels=True, target=target.unsqueeze(-1))
     prepared = launch.Prepared(kernel_call(batch), logits)
     remembered = prepared._kernel
     kernel, numbers = remembered._kernel, torch.zeros(8)

@@ -61,7 +61,7 @@ def through_log_softmax(slope: Tensor, log_p: Tensor, target: Tensor) -> Tensor:
     return _LOG_SOFTMAX_BACKWARD(sparse, log_p, -1, log_p.dtype)
 
 
-_LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._log_softmax_backward_data.default
+_LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch._log_softmax_backward_data
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, cast
 
 from torch import Tensor
 
-from labelhedge.losses._batch import prepare
+from labelhedge.losses._batch import Settings, prepare
 from labelhedge.losses._loss import Loss
 
 P = ParamSpec("P")
@@ -30,7 +30,7 @@ def function_of(module: Callable[P, Loss]) -> LossFunction[P]:
 
     def function(logits: Tensor, target: Tensor, weight: Tensor | None = None, **options: Any) -> Tensor:
         spec.refuse_unknown(options)
-        batch = prepare(spec, logits, target, {**spec.options, **options, "weight": weight})
+        batch = prepare(spec, logits, target, Settings.of({**spec.options, **options, "weight": weight}))
         return kind.of_batch(batch, {})[0]
 
     name = re.sub(r"\W", "_", spec.id)

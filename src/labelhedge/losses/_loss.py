@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
-from labelhedge.losses._batch import Batch, prepare
+from labelhedge.losses._batch import Batch, Settings, prepare
 from labelhedge.losses._options import Number
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
 
@@ -126,14 +126,16 @@ class Loss(nn.Module):
         return {name: getattr(self, name) for name in self.spec.options}
 
     def _prepared(self, logits: Tensor, target: Tensor) -> Batch:
-        if torch.compiler.is_compiling():
-            return prepare(self.spec, logits, target, self.options)
-        plain, buffers, learnt = self.__dict__, self._buffers, self._parameters  # quicker than getattr
-        given = {
-            name: plain[name] if name in plain else buffers[name] if name in buffers else learnt[name]
-            for name in self.spec.options
-        }
-        return prepare(self.spec, logits, target, given)
+        settings = None if torch.compiler.is_compiling() else self.__dict__.get("_settings")
+        if settings is None:
+            settings = Settings.of(self.options)
+            if settings.plain is not None and not torch.compiler.is_compiling():
+                self.__dict__["_settings"] = settings
+        return prepare(self.spec, logits, target, settings)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__.pop("_settings", None)
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         batch = self._prepared(logits, target)

@@ -12,7 +12,7 @@ from torch import Tensor
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
@@ -170,7 +170,7 @@ def aldr_kl(
         **options,
     }
     ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
+    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
     return _loss(batch if lam is None else batch.with_params(lam=_checked("lam", lam, batch)))[0]
 
 
@@ -211,7 +211,7 @@ def aldr_lambda(
     """
     given: dict[str, Any] = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "normalize": normalize, **options}
     ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
+    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
     with torch.no_grad():
         return _loss(batch, None if start is None else _checked("start", start, batch))[1].squeeze(-1)
 

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from labelhedge.losses._batch import prepare
+from labelhedge.losses._batch import Settings, prepare
 from labelhedge.losses._formulas import gaps
 from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
@@ -304,7 +304,7 @@ def ldr_weights(
     given: dict[str, Any] = {"regularizer": regularizer, "constraint": constraint, "k": k, "lam": lam, "margin": margin}
     given |= {"normalize": normalize, **options}
     LDRLoss.spec.refuse_unknown(given)
-    batch = prepare(LDRLoss.spec, logits, target, {**LDRLoss.spec.options, **given})
+    batch = prepare(LDRLoss.spec, logits, target, Settings.of({**LDRLoss.spec.options, **given}))
     _refuse_infinite(lam, regularizer, constraint)
     assert batch.target is not None
     q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labelhedge.losses import _kernels as kernels
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses.aldr import ALDRKLLoss
@@ -186,11 +186,11 @@ def _loss(
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     spec = kind.spec
     spec.refuse_unknown(given)
-    options = {**spec.options, "class_dim": -1, **given}
+    settings = Settings.of({**spec.options, "class_dim": -1, **given})
     stand_in = hidden.new_empty(()).expand(*hidden.shape[:-1], len(weight))  # of the logits, for the checks
-    batch = prepare(spec, stand_in, target, options)
+    batch = prepare(spec, stand_in, target, settings)
     if not batch.for_kernels:
-        batch = prepare(spec, F.linear(hidden, weight, bias), target, options)
+        batch = prepare(spec, F.linear(hidden, weight, bias), target, settings)
     if lam is not None:
         batch = batch.with_params(lam=per_sample("lam", lam, batch.logits, batch.target))
     if not batch.for_kernels:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import log_softmax, take
 from labelhedge.losses._loss import Loss, Rows
@@ -168,7 +168,7 @@ def tgce(
     """
     given: dict[str, Any] = {"weight": weight, "q": q, "k": k, "normalize": normalize, **options}
     TGCELoss.spec.refuse_unknown(given)
-    batch = prepare(TGCELoss.spec, logits, target, {**TGCELoss.spec.options, **given})
+    batch = prepare(TGCELoss.spec, logits, target, Settings.of({**TGCELoss.spec.options, **given}))
     if keep is None:
         return TGCELoss.of_batch(batch, {})[0]
     if keep.dtype != torch.bool:

@@ -1,5 +1,8 @@
 """Every loss as a module, the registry, and what a loss of one's own is made of."""
 
+from typing import TYPE_CHECKING
+
+from labelhedge._deprecation import warn_renamed
 from labelhedge.losses import classes
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
@@ -49,3 +52,12 @@ PAPER = (
     "mae",
 )
 """The 15 losses of the paper's leaderboard, best first."""
+
+if not TYPE_CHECKING:
+    _RENAMED = {"Common": "Options", "PerSampleLoss": "Loss"}
+
+    def __getattr__(name):
+        if name not in _RENAMED:
+            raise AttributeError(f"module 'labelhedge.losses' has no attribute {name!r}")
+        warn_renamed(f"losses.{name}", f"losses.{_RENAMED[name]}", removed_in="0.3", stacklevel=2)
+        return globals()[_RENAMED[name]]

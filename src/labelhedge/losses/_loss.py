@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -134,6 +134,10 @@ class Loss(nn.Module):
             for name in self.spec.options
         }
         return prepare(self.spec, logits, target, given)
+
+    if TYPE_CHECKING:  # nn.Module's takes anything; like it this returns Any, since Tensor.backward has no types
+
+        def __call__(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Any: ...
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         batch = self._prepared(logits, target)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labelhedge._deprecation import warn_renamed
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._batch import Batch, per_sample, prepare
 from labelhedge.losses._loss import Loss
@@ -174,6 +175,12 @@ def _loss(
     given: dict[str, Any],
     lam: Tensor | None = None,
 ) -> Tensor:
+    if "class_weight" in given:
+        warn_renamed("class_weight", "weight", removed_in="0.3", stacklevel=3)
+        given["weight"] = given.pop("class_weight")
+    if "bias" in given:
+        warn_renamed("bias", "linear_bias", removed_in="0.3", stacklevel=3)
+        bias = given.pop("bias")
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[-1]:
         raise ValueError(
             "hidden must have shape (..., H) and linear_weight (K, H), "

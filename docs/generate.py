@@ -88,7 +88,7 @@ def exports(wanted: str, what: str) -> str:
 
 
 def line(module: str, names: list[str]) -> str:
-    names = sorted(names, key=lambda name: (not name.isupper(), name))
+    names = sorted(names, key=str.lower)
     short = f"from {module} import {', '.join(names)}\n"
     return short if len(short) <= 121 else f"from {module} import (\n" + "".join(f"    {n},\n" for n in names) + ")\n"
 

@@ -30,7 +30,7 @@ else:  # imported when it is first used: some of it needs more than torch and nu
         raise AttributeError(f"module 'labelhedge' has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_LAZY_MODULES, *_LAZY})
+        return sorted(["__version__", *__all__, *_LAZY_MODULES, *_LAZY])
 
 
 __all__ = ["data", "functional", "losses", "noise", "results"]

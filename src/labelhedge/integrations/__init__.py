@@ -15,4 +15,4 @@ else:  # imported when it is first used
         raise AttributeError(f"module 'labelhedge.integrations' has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_LAZY_MODULES})
+        return sorted(_LAZY_MODULES)

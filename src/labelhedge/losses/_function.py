@@ -46,8 +46,10 @@ def function_of(module: Callable[P, Loss]) -> LossFunction[P]:
 
 def _signature(kind: type[Loss]) -> inspect.Signature:
     """What type checkers see as well."""
-    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("logits", "target")]
-    return inspect.Signature([*first, *list(inspect.signature(kind.__init__).parameters.values())[1:]])
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = [inspect.Parameter(name, either, annotation="Tensor") for name in ("logits", "target")]
+    options = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    return inspect.Signature([*first, *options], return_annotation="Tensor")
 
 
 def _documentation(kind: type[Loss], name: str) -> str:

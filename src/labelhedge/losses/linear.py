@@ -65,7 +65,9 @@ def linear_ce(
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:
@@ -100,10 +102,12 @@ def linear_ldr_kl(
         linear_bias: ``(K,)`` or None.
         weight: ``(K,)``, what each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
-        margin: c, at least 0, a number or a tensor of K values.
+        margin: c in [0, ∞), a number or a tensor of K values.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
             same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:
@@ -140,12 +144,14 @@ def linear_aldr_kl(
         linear_bias: ``(K,)`` or None.
         weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None.
-        margin: c, at least 0, a number or a tensor of K values.
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log K/λ0``.
+        margin: c in [0, ∞), a number or a tensor of K values.
         lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
             same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:

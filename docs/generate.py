@@ -96,9 +96,9 @@ def line(module: str, names: list[str]) -> str:
 def files() -> dict[Path, str]:
     """What each file has to be."""
     return {
-        README: updated(README.read_text()),
         CLASSES: exports("classes", "Every loss as a class."),
         FUNCTIONS: exports("functions", "Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."),
+        README: updated(README.read_text()),  # last: a new loss is in the registry now
     }
 
 

@@ -127,6 +127,22 @@ def test_the_registry():
         lh.losses.create("focal")
 
 
+ENGINES = [
+    *(PACKAGE / "losses").glob("_[!_]*.py"),
+    *(path for room in ("integrations", "kernels", "train") for path in (PACKAGE / room).glob("*.py")),
+    *(PACKAGE / "bench" / f"{name}.py" for name in ("estimate", "jobs", "local", "one", "ray", "rows", "run")),
+]
+
+
+@pytest.mark.parametrize("path", ENGINES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_engines_know_no_loss_by_name(path):
+    tree = ast.parse(path.read_text())
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    words |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not words & {*NAMES, *lh.losses.classes.__all__}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_class_function_and_spec_agree(name):
     spec = lh.losses.get(name)

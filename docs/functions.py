@@ -1,4 +1,4 @@
-"""For the site: functions that are made from the class of a loss have no ``def`` to read; they are looked at instead."""
+"""For the site: functions made from the class of a loss, which have no ``def`` to read, are looked at instead."""
 
 import griffe
 

@@ -152,7 +152,9 @@ ORACLES = """
     "focal": lambda p, y, gamma=2.0: -((1 - p[y]) ** gamma) * mp.log(p[y]),
     "trust": lambda p, y, momentum=0.9: -mp.log(p[y]),
 """
-CONTRACT = [f"tests/losses/test_{name}.py" for name in ("properties", "numbers", "semantics", "values", "state_contract")]
+CONTRACT = [
+    f"tests/losses/test_{name}.py" for name in ("properties", "numbers", "semantics", "values", "state_contract")
+]
 COMMANDS = """
 from labelhedge.cli.app import app
 
@@ -172,7 +174,14 @@ def checkout(tmp_path_factory):
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, folder / name)
     (folder / "docs").mkdir()
-    for name in ("README.md", "conftest.py", "docs/generate.py", "docs/public_names.py", "pyproject.toml"):
+    for name in (
+        "README.md",
+        "conftest.py",
+        "docs/generate.py",
+        "docs/public_names.py",
+        "docs/architecture.md",
+        "pyproject.toml",
+    ):
         shutil.copy2(ROOT / name, folder / name)
     losses, oracles = folder / "src" / "labelhedge" / "losses", folder / "tests" / "losses" / "oracles.py"
     (losses / "focal.py").write_text(PLAIN.lstrip())

@@ -44,7 +44,19 @@ MAY_IMPORT = {
     "_svg": {"_optional"},
     "_version": set(),
     "audit": {"audit", "losses", "train", "_optional", "_errors"},
-    "bench": {"bench", "data", "losses", "models", "noise", "results", "train", "_optional", "_random", "_errors", "_version"},
+    "bench": {
+        "bench",
+        "data",
+        "losses",
+        "models",
+        "noise",
+        "results",
+        "train",
+        "_optional",
+        "_random",
+        "_errors",
+        "_version",
+    },
     "cli": {
         "audit",
         "bench",
@@ -184,7 +196,7 @@ def test_the_docstring_of_a_loss_stands_alone(name):
     for option, choices in spec.choices.items():
         assert all(f'"{choice}"' in said[option] for choice in choices), option
     assert all(f"``{option}``" in said["**options"] for option in lh.losses.Options.__annotations__)
-    _, shape, rest = text.partition("Shape:\n")
+    _, _, rest = text.partition("Shape:\n")
     assert "(N, K)" in rest
     assert ("class probabilities" in rest) == spec.soft_targets
     assert ">>>" in rest

@@ -25,7 +25,9 @@ from labelhedge.train._threads import cores
 
 
 def command(
-    loss: Annotated[str | None, typer.Argument(help="The id of a loss, or module:id or module:function for one of your own.")] = None,
+    loss: Annotated[
+        str | None, typer.Argument(help="The id of a loss, or module:id or module:function for one of your own.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="The paper's table: what it says beside what is found.")] = False,
     classes: Annotated[int, typer.Option(min=3, max=6, help="K.")] = 4,
     option: Annotated[

@@ -61,7 +61,9 @@ def train(
     weights: Annotated[
         Path | None, typer.Option(help="A file of weights to start from, such as torchvision's.")
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Keep nothing of every image: ALDR-KL with the exact λ.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Keep nothing of every image: ALDR-KL with the exact λ.")
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Of noise, validation images, starting weights and order.")
     ] = 0,

@@ -54,7 +54,7 @@ def _signature(kind: type[Loss]) -> inspect.Signature:
 
 
 def _documentation(kind: type[Loss], name: str) -> str:
-    """The text of the class, with a call of the function in its example and without what says how much state to keep."""
+    """The text of the class for the function: its example calls it, and nothing is said of how much state to keep."""
     text = inspect.getdoc(kind) or ""
     text = re.sub(rf"^    ({'|'.join(OF_STATE)}): .*\n(        .*\n)*", "", text, flags=re.MULTILINE)
     call = re.compile(rf"{kind.__name__}\((.*?)\)\((.*)\)$", re.MULTILINE)

@@ -144,7 +144,8 @@ def linear_aldr_kl(
         linear_bias: ``(K,)`` or None.
         weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log K/λ0``.
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is
+            ``2 log K/λ0``.
         margin: c in [0, ∞), a number or a tensor of K values.
         lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the

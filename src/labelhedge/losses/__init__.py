@@ -8,7 +8,7 @@ from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
 from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
-from labelhedge.losses._options import Interval, Number, Options
+from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, State, create, get, names, one_by_one
 from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
@@ -25,6 +25,7 @@ __all__ = [
     "LossSpec",
     "masked_classes",
     "names",
+    "Normalize",
     "Number",
     "one_by_one",
     "Options",

@@ -172,7 +172,7 @@ def checkout(tmp_path_factory):
     """A copy of this one, with the two losses."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("src", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))  # being written
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))  # but files being written
     (folder / "docs").mkdir()
     for name in (
         "README.md",

@@ -34,7 +34,7 @@ class Extras:
     params: Mapping[str, float] = field(default_factory=dict)
     """Hyperparameters of the loss; the others have their defaults."""
     exact: bool = False
-    """Whether ALDR-KL finds the exact λ in every step, instead of keeping one for each sample."""
+    """Whether the loss keeps nothing of the samples: ALDR-KL then finds the exact λ in every step."""
     pretrained: Path | None = None
     """A file of weights to start from, such as torchvision's."""
     every: float = 60.0

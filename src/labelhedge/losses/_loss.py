@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -136,6 +136,10 @@ class Loss(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         self.__dict__.pop("_settings", None)
+
+    if TYPE_CHECKING:  # nn.Module's takes anything; like it this returns Any, since Tensor.backward has no types
+
+        def __call__(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Any: ...
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         batch = self._prepared(logits, target)

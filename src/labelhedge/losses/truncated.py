@@ -48,12 +48,15 @@ class TGCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        q: In [0, 1]; a number, or a tensor that broadcasts against the class indices.
-        k: In [0, 1], likewise.
+        q: In [0, 1], a number or a tensor that broadcasts against the target.
+        k: In [0, 1], a number or a tensor that broadcasts against the target.
         num_samples: How many training samples to keep the mask of; None: none.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -152,12 +155,15 @@ def tgce(
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes, or class
             probabilities in the shape of the logits.
         weight: ``(K,)``, what each class counts; None: all the same.
-        q: In [0, 1]; a number or a tensor that broadcasts against the class indices.
-        k: In [0, 1], likewise.
+        q: In [0, 1], a number or a tensor that broadcasts against the target.
+        k: In [0, 1], a number or a tensor that broadcasts against the target.
         keep: Booleans that broadcast against the class indices, or None for the printed formula.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Example:

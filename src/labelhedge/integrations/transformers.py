@@ -136,7 +136,7 @@ class PerSampleTrainer(Trainer):
                     f"train_dataset must have a length and be read by position, as the criterion finds the state of a "
                     f"sample by its position; got {type(self.train_dataset).__name__}"
                 )
-            samples = len(self.train_dataset)
+            samples = len(self.train_dataset)  # type: ignore[arg-type]
             if samples != criterion.num_samples:
                 raise ValueError(f"num_samples must be len(train_dataset), {samples}, got {criterion.num_samples}")
             self.train_dataset = Indexed(self.train_dataset)

@@ -85,6 +85,11 @@ class Indexed(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, samples: Any) -> None:
+        if isinstance(samples, IterableDataset) or not hasattr(samples, "__len__"):
+            raise TypeError(
+                "a data set must have a length and be read by position, as that is how the state of a sample is found; "
+                f"got {type(samples).__name__}"
+            )
         self.samples = samples
 
     def __len__(self) -> int:
@@ -128,18 +133,12 @@ class PerSampleTrainer(Trainer):
         self.criterion = criterion
         self.review_after = review_after
         self._loss = loss_function(criterion)
+        if kwargs.get("train_dataset") is not None:
+            indexed = kwargs["train_dataset"] = Indexed(kwargs["train_dataset"])
+            if len(indexed) != criterion.num_samples:
+                raise ValueError(f"num_samples must be len(train_dataset), {len(indexed)}, got {criterion.num_samples}")
         super().__init__(model, args, compute_loss_func=self._loss, **kwargs)
         self.add_callback(_LookAfter(self))
-        if self.train_dataset is not None:
-            if isinstance(self.train_dataset, IterableDataset) or not hasattr(self.train_dataset, "__len__"):
-                raise TypeError(
-                    f"train_dataset must have a length and be read by position, as the criterion finds the state of a "
-                    f"sample by its position; got {type(self.train_dataset).__name__}"
-                )
-            samples = len(self.train_dataset)  # type: ignore[arg-type]
-            if samples != criterion.num_samples:
-                raise ValueError(f"num_samples must be len(train_dataset), {samples}, got {criterion.num_samples}")
-            self.train_dataset = Indexed(self.train_dataset)
         self._at_first = deepcopy(criterion.state_dict()) if self.model_init is not None else None
 
     def _set_signature_columns_if_needed(self) -> None:

@@ -301,10 +301,9 @@ def test_what_a_loss_learns_descends_as_it_declares(optim, scaler, tmp_path):
     trainer = PerSampleTrainer(model(), args, train_dataset=samples(), criterion=loss())
     trainer.accelerator.scaler = scaler  # as fp16 has one on a GPU
     trainer.train()
-    tolerance = {"rtol": 1e-3, "atol": 1e-4}
-    assert_same_state(trainer.criterion, criterion.state_dict(), **tolerance)
+    assert_same_state(trainer.criterion, criterion.state_dict(), rtol=1e-5, atol=1e-5)
     expected = torch.cat([p.detach().flatten() for p in network.parameters()])
-    torch.testing.assert_close(weights(trainer), expected, **tolerance)
+    torch.testing.assert_close(weights(trainer), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_review_after_an_epoch(tmp_path):

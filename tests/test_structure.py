@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "estimator": {"audit", "functional", "losses", "train", "_ensemble", "_optional"},
     "figures": {"bench", "data", "figures", "losses", "noise", "train", "_optional", "_svg", "_errors", "_files"},
     "functional": {"losses"},
-    "integrations": {"losses", "_optional"},
+    "integrations": {"integrations", "losses", "_optional"},
     "kernels": {"kernels"},
     "losses": {"losses", "kernels", "_errors"},
     "models": {"models", "_errors"},

@@ -352,17 +352,22 @@ def test_a_causal_language_model_has_the_loss_of_hugging_face(tmp_path):
     """Shifted labels, ignored ones, parts of different sizes and one without labels."""
     sizes = {"vocab_size": 20, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 1}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
-    results = []
-    for compute_loss in (None, loss_function(lh.CELoss()), loss_function(nn.CrossEntropyLoss(), shift_labels=True)):
+
+    def run(compute_loss):
         torch.manual_seed(1)
         args = arguments(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=4)
         data, network = causal_samples(), GPT2LMHeadModel(GPT2Config(**sizes, **dropout))
         trainer = Trainer(network, args, train_dataset=data, eval_dataset=data, compute_loss_func=compute_loss)
         loss = trainer.train().training_loss
-        results.append((weights(trainer), loss, trainer.evaluate()["eval_loss"]))
-    for parameters, loss, evaluated in results[1:]:
-        torch.testing.assert_close(parameters, results[0][0])
-        assert (loss, evaluated) == pytest.approx(results[0][1:], rel=1e-5)
+        return weights(trainer), loss, trainer.evaluate()["eval_loss"]
+
+    parameters, *values = run(None)
+    for criterion in (lh.CELoss(), nn.CrossEntropyLoss()):
+        found, *others = run(loss_function(criterion, shift_labels=True))
+        torch.testing.assert_close(found, parameters)
+        assert others == pytest.approx(values, rel=1e-5)
+    with pytest.raises(ValueError, match=r"shift_labels must be given for a causal language model: loss_function\("):
+        run(loss_function(lh.CELoss()))
 
 
 def test_no_value_is_read_from_a_device():

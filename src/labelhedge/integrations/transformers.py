@@ -40,8 +40,9 @@ def loss_function(criterion: nn.Module, *, shift_labels: bool | None = None) -> 
     Args:
         criterion: A loss of this package or any other module ``criterion(logits, target)`` that gives a mean. One that
             keeps state of its training samples needs :class:`PerSampleTrainer`.
-        shift_labels: Whether the logits at each position are for the label at the next one. None: if the model returns
-            a ``CausalLMOutput`` of any kind, as the causal language models of Hugging Face do.
+        shift_labels: Whether the logits at each position are for the label at the next one. It must be given if the
+            model returns a ``CausalLMOutput`` of any kind: True for nearly all causal language models, False for
+            decoders of translation models, such as ``BartForCausalLM``.
 
     Returns:
         A function of ``outputs, labels, num_items_in_batch=None``, and of ``index`` where the criterion takes one.
@@ -64,7 +65,12 @@ def loss_function(criterion: nn.Module, *, shift_labels: bool | None = None) -> 
         index: Tensor | None = None,
     ) -> Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        if "CausalLMOutput" in type(outputs).__name__ if shift_labels is None else shift_labels:
+        if shift_labels is None and "CausalLMOutput" in type(outputs).__name__:
+            raise ValueError(
+                "shift_labels must be given for a causal language model: loss_function(criterion, shift_labels=True) "
+                "if logits are for the next label, as is usual; False if the labels have been shifted already"
+            )
+        if shift_labels:
             labels = F.pad(labels, (0, 1), value=-100)[..., 1:]
         logits, labels = logits.flatten(0, -2), labels.flatten()
         samples = () if index is None else (index,)
@@ -132,7 +138,7 @@ class PerSampleTrainer(Trainer):
     ) -> None:
         self.criterion = criterion
         self.review_after = review_after
-        self._loss = loss_function(criterion)
+        self._loss = loss_function(criterion, shift_labels=False)  # a sample has one label
         if kwargs.get("train_dataset") is not None:
             indexed = kwargs["train_dataset"] = Indexed(kwargs["train_dataset"])
             if len(indexed) != criterion.num_samples:

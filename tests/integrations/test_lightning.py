@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import labelhedge as lh
 from labelhedge.integrations import lightning as integration
+from labelhedge.integrations._own_steps import OwnSteps
 from labelhedge.integrations.lightning import PerSampleCallback
 from tests.own_losses import DoubtLoss, RunningMeanLoss
 
@@ -157,6 +158,12 @@ def test_what_a_loss_learns_descends_as_it_declares(scaled, tmp_path):
     run.fit(Classifier(found), batches(size=6))
     for name, value in criterion.state_dict().items():
         torch.testing.assert_close(found.state_dict()[name], value, rtol=0, atol=3e-4 if scaled else 1e-6, msg=name)
+
+
+def test_without_gradients_nothing_is_learnt():
+    criterion = STATEFUL["learnt"]()
+    OwnSteps(criterion).step(torch.amp.GradScaler("cpu"))  # as before the step of another optimizer of the module
+    assert_same_state(criterion, STATEFUL["learnt"]().state_dict())
 
 
 def test_what_an_optimizer_holds_is_left_to_it(tmp_path):

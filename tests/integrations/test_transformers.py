@@ -306,6 +306,15 @@ def test_what_a_loss_learns_descends_as_it_declares(optim, scaler, tmp_path):
     torch.testing.assert_close(weights(trainer), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_what_an_optimizer_holds_is_left_to_it(tmp_path):
+    network, criterion = model(), STATEFUL["learnt"]()
+    optimizer = torch.optim.SGD([*network.parameters(), *criterion.parameters()], lr=0.0)
+    options = {"train_dataset": samples(), "criterion": criterion, "optimizers": (optimizer, None)}
+    trainer = PerSampleTrainer(network, arguments(tmp_path), **options)
+    trainer.train()
+    assert_same_state(criterion, STATEFUL["learnt"]().state_dict())
+
+
 def test_review_after_an_epoch(tmp_path):
     criterion = STATEFUL["mask"]()
     args = arguments(tmp_path, per_device_eval_batch_size=3, save_strategy="steps", save_steps=1)

@@ -31,7 +31,7 @@ class OwnSteps:
     def step(self, scaler: GradScaler | None) -> None:
         """One step, with gradients that ``scaler``, if there is one, has scaled. Collective."""
         self.criterion.sync_gradients()
-        if self.optimizer is None:
+        if self.optimizer is None or all(number.grad is None for number in self.criterion.parameters()):
             return
         if scaler is None:
             self.optimizer.step()

@@ -114,8 +114,9 @@ class PerSampleTrainer(Trainer):
     in every step.
 
     Numbers that the loss learns at a rate of its own descend by plain gradient steps, whatever optimizer and schedule
-    the model has; parameters among its hyperparameters join the optimizer that the Trainer creates. In evaluation the
-    loss is that of a new sample, without state. With ``model_init`` each training starts from the state of the first.
+    the model has; parameters among its hyperparameters join the optimizer that the Trainer creates. What an optimizer
+    of yours holds is left to it. In evaluation the loss is that of a new sample, without state. With
+    ``model_init`` each training starts from the state of the first.
 
     Args:
         model: As for ``transformers.Trainer``.
@@ -217,7 +218,8 @@ class _LookAfter(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.own_steps = OwnSteps(self.trainer.criterion)
+        optimizer = self.trainer.optimizer
+        self.own_steps = OwnSteps(self.trainer.criterion, () if optimizer is None else (optimizer,))
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self.own_steps.step(self.trainer.accelerator.scaler)

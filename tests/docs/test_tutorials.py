@@ -13,7 +13,7 @@ import pytest
 from labelhedge.losses import _spec
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
-EXECUTED = ["noisy_table", "wrong_labels", "images", "own_loss"]
+EXECUTED = ["noisy_table", "wrong_labels", "images", "mixing", "own_loss"]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(?:\n?```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?")
 

@@ -1,6 +1,7 @@
 """Training of large networks: against a plain loop, and whatever interrupts it."""
 
 import dataclasses
+import itertools
 import os
 import pickle
 import resource
@@ -9,8 +10,8 @@ import signal
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
+import labelhedge as lh
 from labelhedge.data import DataError
 from labelhedge.models.resnet import resnet18
 from labelhedge.train import _checkpoint, _network, _pixels
@@ -20,9 +21,10 @@ from labelhedge.train.augment import Augmentation
 from labelhedge.train.metrics import balanced_weight, rank_of_label, top_k
 from labelhedge.train.single import Checkpoints, train
 from labelhedge.train.stacked import Fold, Trial
+from tests import own_losses
 from tests.train.images import CLASSES, RECIPE, TRIAL, OneByOne, make_folds, make_task, same
 
-PLAIN = dataclasses.replace(RECIPE, augmentation=Augmentation(), nesterov=True, decay=0.3)
+PLAIN = dataclasses.replace(RECIPE, augmentation=Augmentation(), nesterov=True, decay=0.3, review_after=(1, 2))
 TASK = make_task()
 FOLDS = make_folds(TASK)
 
@@ -35,8 +37,8 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def plain_loop(task, fold, trial, recipe):
-    """The same training with torch's own parts; the losses of the epochs, and the network."""
+def plain_loop(task, fold, trial, recipe, loss):
+    """The same training with torch's own parts; the losses of the epochs and the test accuracy."""
     start, order = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
     torch.manual_seed(start)
     network = resnet18(task.num_classes, width=recipe.width, image_size=8).double()
@@ -48,28 +50,38 @@ def plain_loop(task, fold, trial, recipe):
     seen = images[fold.train].double()
     mean, std = seen.mean((0, 2, 3), keepdim=True), seen.std((0, 2, 3), correction=0, keepdim=True)
     labels = torch.from_numpy(task.labels[trial.labels])
+    counts = {"num_samples": len(labels), "num_classes": task.num_classes}
+    criterion = lh.losses.create(loss, **{name: counts[name] for name in lh.losses.get(loss).counts}).double()
+    learning = torch.optim.SGD([*criterion.parameter_groups(), {"params": []}], lr=trial.lr)
     losses = []
     for epoch in range(recipe.epochs):
         seed = int(np.random.SeedSequence([order, epoch]).generate_state(2)[0])
         shuffled = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
         rows = torch.from_numpy(fold.train)[shuffled]
         values = []
+        network.train()
         for batch in rows[: len(rows) // recipe.batch_size * recipe.batch_size].split(recipe.batch_size):
-            loss = F.cross_entropy(network((images[batch] - mean) / std), labels[batch])
+            value = criterion(network((images[batch] - mean) / std), labels[batch], batch)
             optimizer.zero_grad()
-            loss.backward()
+            learning.zero_grad()
+            value.backward()
             optimizer.step()
-            values.append(loss.item())
+            learning.step()
+            values.append(value.item())
         losses.append(np.mean(values))
         scheduler.step()
-    logits = network.eval()((images[: len(task.test_labels)] - mean) / std)
+        network.eval()
+        if criterion.wants_predictions and epoch + 1 in recipe.review_after:
+            criterion.refresh(network((seen - mean) / std), labels[fold.train], torch.from_numpy(fold.train))
+    logits = network((images[: len(task.test_labels)] - mean) / std)
     return losses, top_k(rank_of_label(logits, torch.from_numpy(task.test_labels)), 1).item()
 
 
-def test_a_plain_loop_gives_the_same():
+@pytest.mark.parametrize("loss", ["ce", *own_losses.IDS])
+def test_a_plain_loop_gives_the_same(loss):
     no_validation = Fold(FOLDS[0].train, FOLDS[0].train[:0], 7)
-    losses, accuracy = plain_loop(TASK, no_validation, TRIAL, PLAIN)
-    outcome = train(TASK, [no_validation], [TRIAL], "ce", PLAIN, dtype=torch.float64)
+    losses, accuracy = plain_loop(TASK, no_validation, TRIAL, PLAIN, loss)
+    outcome = train(TASK, [no_validation], [TRIAL], loss, PLAIN, dtype=torch.float64)
     np.testing.assert_allclose(outcome.train_loss[0, 0], losses, rtol=1e-6)
     assert outcome.test_top[0, 0, 0] == pytest.approx(accuracy)
     assert outcome.best_epoch[0, 0] == RECIPE.epochs  # without validation the last one
@@ -164,8 +176,9 @@ class KilledError(Exception):
     """In place of a signal."""
 
 
-@pytest.mark.parametrize("loss", ["aldr-kl", "tgce"])
-@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("loss", "after"), [*itertools.product(["aldr-kl", "tgce"], [1, 2, 3]), *((loss, 2) for loss in own_losses.IDS)]
+)
 def test_a_killed_training_goes_on_to_the_same_result(loss, after, tmp_path, monkeypatch):
     recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
     folds = make_folds(TASK, 2)

@@ -62,6 +62,12 @@ class Loss(nn.Module):
 
     It is called before the formula, which sees the new values; its arguments are those of the formula.
     """
+    end_of_epoch: ClassVar[Callable[..., Mapping[str, Tensor]]] = staticmethod(_nothing_new)
+    """A hook after an epoch: new state from the predictions for all training samples, which come part after part.
+
+    A static method with the arguments of the formula. A loss that has one gets the predictions from the engines after
+    the epochs that their recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -107,18 +113,10 @@ class Loss(nn.Module):
         else:
             self.register_parameter(state.name, nn.Parameter(values))
 
-    def end_of_epoch(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
-        """A hook after an epoch: new values of the state, from the logits of all training samples, part after part.
-
-        A loss that overrides it gets the predictions of its training set from the engines after the epochs that their
-        recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
-        """
-        return rows
-
     @property
     def wants_predictions(self) -> bool:
         """Whether the loss has an :meth:`end_of_epoch` of its own."""
-        return type(self).end_of_epoch is not Loss.end_of_epoch
+        return self.end_of_epoch is not _nothing_new
 
     @property
     def options(self) -> dict[str, Any]:
@@ -166,10 +164,28 @@ class Loss(nn.Module):
         return self._step(self._prepared(logits, target), rows)
 
     def _step(self, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
-        kinds = {state.name: state for state in self.spec.state}
-        inside = {name: value.unsqueeze(-1) if kinds[name].shape == () else value for name, value in rows.items()}
-        loss, new = self.of_batch(batch, inside)
-        return loss, {n: value.squeeze(-1) if kinds[n].shape == () else value for n, value in new.items()}
+        loss, new = self.of_batch(batch, self._inside(rows))
+        return loss, self._outside(new)
+
+    @torch.no_grad()
+    def review(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
+        """What :meth:`end_of_epoch` makes of samples that have this state; for callers that keep it themselves."""
+        batch, inside = self._prepared(logits, target).plain(), self._inside(rows)
+        new = self.end_of_epoch(batch.scaled_logits(), batch.target, **batch.params, **inside)
+        return self._outside({name: kept_where_ignored(batch, inside[name], value) for name, value in new.items()})
+
+    def _inside(self, rows: Rows) -> Rows:
+        """State as formulas take it."""
+        return {name: value.unsqueeze(-1) if name in self._numbers else value for name, value in rows.items()}
+
+    def _outside(self, rows: Rows) -> Rows:
+        """The inverse of :meth:`_inside`."""
+        return {name: value.squeeze(-1) if name in self._numbers else value for name, value in rows.items()}
+
+    @property
+    def _numbers(self) -> set[str]:
+        """The state that is a single number."""
+        return {state.name for state in self.spec.state if state.shape == ()}
 
     @classmethod
     def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
@@ -220,7 +236,7 @@ class Loss(nn.Module):
     def refresh(self, logits: Tensor, target: Tensor, index: Tensor) -> None:
         """Let the loss make of the predictions for the samples at ``index`` what it does after an epoch."""
         rows = self._rows(index, self._prepared(logits, target))
-        self._write(index, self.end_of_epoch(logits, target, rows))
+        self._write(index, self.review(logits, target, rows))
 
     def _rows(self, index: Tensor | None, batch: Batch) -> Rows:
         """The state of the samples at ``index``; none for samples that are not of the training set."""

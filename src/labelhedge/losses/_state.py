@@ -66,7 +66,7 @@ def has_company() -> bool:
 @torch.no_grad()
 def merge(values: Tensor, touched: Tensor, how: str, group: Any) -> None:
     """Merge ``values`` ``(N, ...)`` of all processes, each of which has ``touched`` ``(N,)`` some of the samples."""
-    number = values.dtype if values.is_floating_point() else torch.float32
+    number = values.dtype if values.is_floating_point() else torch.float64  # which holds large integers
     mine = touched.view(-1, *[1] * (values.dim() - 1))
     count = touched.to(number)
     if how == "max":
@@ -80,4 +80,4 @@ def merge(values: Tensor, touched: Tensor, how: str, group: Any) -> None:
         total /= count.clamp(min=1).view(mine.shape)
     if not values.is_floating_point():
         total = total.round()
-    values.copy_(torch.where((count > 0).view(mine.shape), total, values.to(number)).to(values.dtype))
+    values.copy_(torch.where((count > 0).view(mine.shape), total.to(values.dtype), values))

@@ -116,15 +116,12 @@ class TGCELoss(Loss):
             batch = replace(batch.with_params(**rows), spec=_MASKED)
         return super().of_batch(batch, {})[0], {}
 
-    def end_of_epoch(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
-        """Keep the samples whose ``p_y`` exceeds k, and no others; ignored ones stay as they are."""
-        batch = self._prepared(logits, target).plain()
-        if batch.target is None:
+    @staticmethod
+    def end_of_epoch(logits: Tensor, target: Tensor | None, q: Number, k: Number, keep: Tensor) -> Rows:
+        """Keep the samples whose ``p_y`` exceeds k, and no others."""
+        if target is None:
             raise ValueError("target must be class indices")
-        believed = take(log_softmax(batch.scaled_logits()).exp(), batch.target) > batch.params["k"]
-        if batch.valid is not None:
-            believed = torch.where(batch.valid, believed, rows["keep"].unsqueeze(-1))
-        return {"keep": believed.squeeze(-1)}
+        return {"keep": take(log_softmax(logits).exp(), target) > k}
 
 
 _MASKED = dataclasses.replace(

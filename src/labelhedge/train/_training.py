@@ -187,7 +187,7 @@ class Training:
         traced = [getattr(network.criterion, s.name) for s in network.criterion.spec.state if s.traced]
         if not traced or traced[0] is None:
             return float("nan"), float("nan")
-        lam = traced[0].detach()
+        lam = traced[0].detach().to(network.loss_sum.dtype)
         rows = network.train_rows.to(lam.device)
         wrong = (network.labels != self.data.clean)[rows]
         return float(lam[rows][~wrong].mean()), float(lam[rows][wrong].mean())

@@ -141,7 +141,8 @@ class ValidatedStack(Stack):
         shares = groups / groups.sum(-1, keepdim=True)  # NaN where a group is empty
 
         def means() -> Tensor:
-            values = self.state[traced].view(*self.shape, -1)
+            kept = self.state[traced].to(self.loss_sum.dtype)
+            values = kept.view(*self.shape, len(self.clean), -1).mean(-1)
             of_trials = shares[:, :, self.set_of_trial].to(values.dtype)
             return torch.einsum("ftn,gftn->gft", values, of_trials).flatten(1)
 

@@ -74,7 +74,7 @@ class ImageRecipe:
     """Epochs at whose end the learning rate is multiplied by ``decay``."""
     decay: float = 0.1
     review_after: tuple[int, ...] = ()
-    """Epochs at whose end a loss with a mask of samples (TGCE) decides anew which to keep."""
+    """Epochs after which a loss that asks for the predictions for all training samples gets them (TGCE does)."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "width"):

@@ -73,7 +73,7 @@ class Recipe:
     """Epochs at whose end the learning rate is multiplied by ``decay``."""
     decay: float = 0.1
     review_after: tuple[int, ...] = ()
-    """Epochs at whose end a loss with a mask of samples (TGCE) decides anew which to keep."""
+    """Epochs after which a loss that asks for the predictions for all training samples gets them (TGCE does)."""
 
 
 @dataclass(frozen=True)

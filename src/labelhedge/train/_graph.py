@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _WARM_UP = 3
+_NUMBERS = itertools.count()
 
 
 def compiles(device: torch.device) -> bool:
@@ -19,8 +22,7 @@ def compiles(device: torch.device) -> bool:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its operations fused; dimension 1 of its tensors may vary."""
-    torch.compiler.reset()  # or else, after a few losses in one process, the compiler takes the next ones as they are
-    fused = torch.compile(function, fullgraph=True)
+    fused = torch.compile(_copied(function), fullgraph=True)
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
@@ -29,6 +31,19 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return fused(*arguments)
 
     return call
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with code of its own.
+
+    The compiler remembers by its code, and there by its name and line, what it has made of a function. After a few
+    losses in one process it would refuse the next ones.
+    """
+    if isinstance(function, MethodType):
+        return MethodType(_copied(function.__func__), function.__self__)
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_NUMBERS)}")
+    return FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
 
 
 def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.device) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
+from threading import Lock
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 _WARM_UP = 3
 _NUMBERS = itertools.count()
+_RECORDING = Lock()
+"""Held while steps are compiled and recorded, of which a process can do one at a time."""
 
 
 def compiles(device: torch.device) -> bool:
@@ -56,6 +59,11 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
     """
     if device.type != "cuda":
         return step
+    with _RECORDING:
+        return _recorded(step, changes)
+
+
+def _recorded(step: Callable[[], None], changes: Sequence[Tensor]) -> Callable[[], None]:
     before = [tensor.clone() for tensor in changes]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -65,7 +73,7 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
             _restore(changes, before)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # what other threads do meanwhile does no harm
         step()
     _restore(changes, before)
     return graph.replay

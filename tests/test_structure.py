@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_import_needs_torch_and_numpy_alone():
     allowed = "import sys, torch, numpy; print(*{m.split('.')[0] for m in sys.modules})"
     before = subprocess.run([sys.executable, "-c", allowed], capture_output=True, text=True, check=True).stdout.split()
     assert set(loaded) - set(before) <= {"labelhedge", "importlib_metadata"}
+
+
+def test_import_with_a_release_candidate_of_triton(tmp_path):
+    (tmp_path / "triton-3.5rc1.dist-info").mkdir()
+    (tmp_path / "triton-3.5rc1.dist-info" / "METADATA").write_text("Name: triton\nVersion: 3.5rc1\n")
+    code = "import importlib.metadata, labelhedge; print(importlib.metadata.version('triton'))"
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert (ran.stdout, ran.stderr) == ("3.5rc1\n", "")
 
 
 def test_the_registry_is_complete():

@@ -57,6 +57,11 @@ class Data:
         self.clean = torch.from_numpy(task.clean).to(device)
         self.test_labels = torch.from_numpy(task.test_labels).to(device)
 
+    def close(self) -> None:
+        """End the processes that read images."""
+        self.train.close()
+        self.test.close()
+
     def accuracy(self, ranks: Tensor, labels: Tensor, k: int) -> float:
         """Top-k, balanced over the classes where the task says so."""
         weight = balanced_weight(labels, self.classes) if self.balanced else None

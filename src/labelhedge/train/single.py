@@ -157,6 +157,8 @@ def train(
             f"the GPU has too little memory for {size} at once of {recipe.model} with batches of {recipe.batch_size} "
             f"images; lower {lower}"
         ) from None
+    finally:
+        data.close()
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     by_trial = {name: values.reshape(len(trials), len(folds), *values.shape[1:]) for name, values in joined.items()}
     return Outcome(**{name: values.swapaxes(0, 1) for name, values in by_trial.items()})

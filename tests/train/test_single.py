@@ -273,6 +273,22 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
             train(**arguments, checkpoints=checkpoints)
 
 
+@pytest.mark.parametrize("part", ["images", "test_images"])
+def test_a_checkpoint_tells_every_image(part, tmp_path):
+    checkpoints = Checkpoints(tmp_path, every=0)
+    expected = train(TASK, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    images = getattr(TASK, part).copy()
+    images[3, 0, 0, 0] ^= 1
+    other = make_task(**{part: images})
+    with pytest.raises(ValueError, match="another training: digest of all images was"):
+        train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    (path,) = tmp_path.iterdir()
+    older = _checkpoint.read(path)
+    del older["configuration"][_checkpoint.CONTENT]
+    _checkpoint.save(path, older["configuration"], older["state"])
+    assert same(train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints), expected)
+
+
 class Executed:
     def __reduce__(self):
         return (print, ("executed",))

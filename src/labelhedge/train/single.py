@@ -94,6 +94,8 @@ class Checkpoints:
     """Whether the file of a finished training has the best weights."""
     digest: str = ""
     """Of the data, where it tells more than labels and some images do."""
+    content: str = ""
+    """A digest of all images, where they are not arrays: of those the training takes it."""
 
 
 def train(

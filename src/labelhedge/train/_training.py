@@ -121,7 +121,7 @@ class Training:
         count = len(self.networks)
         self.epoch, self.seconds = 0, 0.0
         self.best, self.best_epoch = [-1.0] * count, [0] * count
-        self.traces = torch.full((count, 5, recipe.epochs), torch.nan)
+        self.traces = torch.full((count, 5, recipe.epochs), torch.nan, dtype=torch.float32)
         self.test_top: Tensor | None = None
         self.configuration = {
             "loss": loss,

@@ -98,6 +98,7 @@ class Checkpoints:
     """A digest of all images, where they are not arrays: of those the training takes it."""
 
 
+@torch.inference_mode(False)
 def train(
     task: ImageTask,
     folds: Sequence[Fold],

@@ -3,13 +3,16 @@
 import math
 import os
 import socket
+import warnings
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
 
 import labelhedge as lh
+from labelhedge.losses import _state as state_of
 from tests.losses.cases import random_batch
 
 LOGITS, TARGET = random_batch(4)
@@ -143,10 +146,38 @@ def test_sync_without_processes_does_nothing():
     assert torch.equal(criterion.lam, before)
 
 
+class _WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.criterion = torch.nn.Linear(6, 6), lh.ALDRKLLoss(num_samples=10)
+
+    def forward(self, inputs):
+        return self.criterion(self.linear(inputs), TARGET, INDEX)
+
+
+def _check_the_warning():
+    inputs = torch.ones(4, 6)
+    with pytest.warns(UserWarning, match="DistributedDataParallel overwrites .* call ALDRKLLoss outside of the module"):
+        DistributedDataParallel(_WithLoss())(inputs)
+    with warnings.catch_warnings(action="error"):
+        ignored = _WithLoss()
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(ignored, ["criterion.lam"])
+        DistributedDataParallel(ignored)(inputs)
+
+
+def _check_the_largest(rank):
+    large = 2**53 - 1  # more than float32 can tell from its neighbours
+    values = torch.tensor([large, large - rank, rank, 7])
+    state_of.merge(values, torch.tensor([False, True, rank == 0, True]), "max", None)
+    assert values.tolist() == [large, large, 0, 7]
+
+
 def _rank(rank, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.set_num_threads(1)
+    _check_the_warning()
+    _check_the_largest(rank)
     criterion, mask = lh.ALDRKLLoss(num_samples=10).double(), lh.TGCELoss(num_samples=10)
     half = slice(2 * rank, 2 * rank + 2)
     visit(criterion, LOGITS[half], TARGET[half], INDEX[half])

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import labelhedge as lh
 from labelhedge.losses import _state as state_of
 from tests.losses.cases import random_batch
+from tests.own_losses import OWN
 
 LOGITS, TARGET = random_batch(4)
 INDEX = torch.tensor([5, 0, 3, 9])
@@ -89,6 +90,22 @@ def test_state_dict_and_moves():
     assert torch.equal(other.lam, criterion.lam)
     assert criterion.to(torch.float64).lam.dtype == torch.float64
     assert lh.ALDRKLLoss().state_dict() == {}
+
+
+@pytest.mark.parametrize("loss", OWN)
+def test_state_of_any_shape_is_kept_and_restored(loss):
+    criterion, other = (loss(num_samples=10, num_classes=6).double() for _ in range(2))
+    optimizer = torch.optim.SGD([*criterion.parameter_groups(), {"params": torch.zeros(1)}], lr=0.1)
+    visit(criterion)
+    optimizer.step()
+    criterion.refresh(LOGITS, TARGET, INDEX)
+    assert list(criterion.state_dict()) == [state.name for state in loss.spec.state]
+    other.load_state_dict(criterion.state_dict())
+    torch.testing.assert_close(other(LOGITS, TARGET, INDEX), criterion(LOGITS, TARGET, INDEX), rtol=0, atol=0)
+    new = loss(num_samples=10, num_classes=6).double()
+    assert not torch.equal(other(LOGITS, TARGET, INDEX), new(LOGITS, TARGET, INDEX))
+    with pytest.raises(ValueError, match="num_classes must be given"):
+        loss(num_samples=10)
 
 
 @pytest.mark.parametrize("loss", [lh.ALDRKLLoss, lh.TGCELoss])

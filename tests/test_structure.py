@@ -1,6 +1,7 @@
 """The house rules that a machine can check."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,17 @@ def test_the_import_needs_torch_and_numpy_alone_and_the_rest_comes_when_it_is_us
         assert f" {name}=<module 'labelhedge.{name}'" in used
     assert " LabelHedgeClassifier=<class 'labelhedge.estimator.LabelHedgeClassifier'>" in used
     assert " suggest=<function suggest" in used
+
+
+def test_import_with_a_release_candidate_of_triton(tmp_path):
+    (tmp_path / "triton-3.5rc1.dist-info").mkdir()
+    (tmp_path / "triton-3.5rc1.dist-info" / "METADATA").write_text("Name: triton\nVersion: 3.5rc1\n")
+    code = "import importlib.metadata, labelhedge; print(importlib.metadata.version('triton'))"
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert (ran.stdout, ran.stderr) == ("3.5rc1\n", "")
 
 
 ENGINES = [

@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 import labelhedge as lh
 from labelhedge.data import DataError
 from labelhedge.models.resnet import resnet18
-from labelhedge.train import _checkpoint, _network, _pixels
+from labelhedge.train import _checkpoint, _network, _pixels, _training
 from labelhedge.train._network import Network
 from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
@@ -272,6 +273,22 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
             train(**arguments, checkpoints=checkpoints)
 
 
+@pytest.mark.parametrize("part", ["images", "test_images"])
+def test_a_checkpoint_tells_every_image(part, tmp_path):
+    checkpoints = Checkpoints(tmp_path, every=0)
+    expected = train(TASK, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    images = getattr(TASK, part).copy()
+    images[3, 0, 0, 0] ^= 1
+    other = make_task(**{part: images})
+    with pytest.raises(ValueError, match="another training: digest of all images was"):
+        train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    (path,) = tmp_path.iterdir()
+    older = _checkpoint.read(path)
+    del older["configuration"][_checkpoint.CONTENT]
+    _checkpoint.save(path, older["configuration"], older["state"])
+    assert same(train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints), expected)
+
+
 class Executed:
     def __reduce__(self):
         return (print, ("executed",))
@@ -295,6 +312,36 @@ def test_images_from_a_disk_give_the_same(monkeypatch):
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
     monkeypatch.setattr(_pixels, "_SHARE", 0)
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
+
+
+class Signed(OneByOne):
+    """Each image is signed by the process that reads it."""
+
+    def __init__(self, images, signatures):
+        super().__init__(images)
+        self.signatures = signatures
+
+    def __getitem__(self, index):
+        (self.signatures / str(os.getpid())).touch()
+        return super().__getitem__(index)
+
+
+def test_the_processes_that_read_images_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(_pixels, "_SHARE", 0)
+    monkeypatch.setattr(_training, "cores", lambda: 2)
+    train(make_task(images=Signed(TASK.images, tmp_path)), FOLDS, [TRIAL], "ce", RECIPE)
+    others = [int(path.name) for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
+    assert len(others) == 2
+    assert not any(Path(f"/proc/{process}").exists() for process in others)  # they end with the training
+
+
+def test_images_can_be_read_for_two_at_once():
+    source = _pixels.Streamed(OneByOne(TASK.images), None, torch.device("cpu"), workers=1)
+    for _ in range(2):
+        both = zip(source.blocks(torch.arange(10), 4), source.blocks(torch.arange(10, 20), 4), strict=True)
+        found = [torch.cat(parts).numpy() for parts in zip(*both, strict=True)]
+        assert np.array_equal(np.concatenate(found), TASK.images[:20])
+    source.close()
 
 
 class Deadly(OneByOne):

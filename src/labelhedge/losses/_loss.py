@@ -259,6 +259,7 @@ class Loss(nn.Module):
             if self._touched is None:
                 kept = next(getattr(self, state.name) for state in self.spec.state if state.per_sample)
                 self._touched = torch.zeros(len(kept), dtype=torch.bool, device=kept.device)
+                state_of.warn_of_broadcast(self)
             self._touched.index_fill_(0, index.to(self._touched.device, torch.long).flatten(), True)
         for name, value in new.items():
             state_of.write(getattr(self, name), index, value)

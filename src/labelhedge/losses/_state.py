@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from labelhedge.losses._options import is_free_to_read
 
@@ -61,6 +63,20 @@ def write(values: Tensor, index: Tensor, new: Tensor) -> None:
 def has_company() -> bool:
     """Whether other processes train the same network."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def warn_of_broadcast(module: nn.Module) -> None:
+    """Warn if ``DistributedDataParallel``, inside whose forward pass this is called, overwrites the buffers."""
+    outer = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
+    if outer is not None and outer.will_sync_module_buffers():
+        own = {id(buffer) for buffer in module.buffers()}
+        if any(id(buffer) in own for buffer in outer.modules_buffers):
+            name = type(module).__name__
+            warnings.warn(
+                f"DistributedDataParallel overwrites what {name} keeps of the training samples, in every step and with "
+                f"what the first process keeps; call {name} outside of the module that it wraps",
+                stacklevel=4,
+            )
 
 
 @torch.no_grad()

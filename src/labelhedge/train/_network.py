@@ -81,7 +81,7 @@ class Network:
         self.criterion = losses.create(loss, **trial.params, **{**state, **options}).to(self.device, dtype)
         self.weights = list(self.pipeline.parameters())
         self.learnt = list(self.criterion.parameters())
-        self.lr = torch.tensor(trial.lr, device=self.device)
+        self.lr = torch.tensor(trial.lr, device=self.device, dtype=torch.float32)
         self.optimizer = torch.optim.SGD(
             [{"params": self.weights}, *self.criterion.parameter_groups()],
             lr=self.lr,

@@ -96,6 +96,7 @@ class Outcome:
     """This network's share of the time of all epochs, without what comes before (a GPU's compiler) and after."""
 
 
+@torch.inference_mode(False)
 def train(
     task: Task,
     folds: Sequence[Fold],

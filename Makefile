@@ -35,7 +35,7 @@ format: $(READY)  ## let ruff rewrite the files
 
 docs: $(READY)  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo build/site/index.html
+	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site'
 
 bench: $(READY)  ## time every loss against torch's cross entropy on this CPU
 	$(BIN)/python benchmarks/losses_cpu.py

@@ -1,17 +1,20 @@
-"""Write what follows from the declarations of losses and data sets: the tables of README.md, and the lists of exports.
+"""Write what follows from the code: the tables of README.md, the lists of exports, and the files in architecture.md.
 
 python docs/generate.py
 """
 
+import ast
 import importlib
 import inspect
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import labelhedge as lh
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PACKAGE = ROOT / "src" / "labelhedge"
 CLASSES, FUNCTIONS = PACKAGE / "losses" / "classes.py", PACKAGE / "functional.py"
 
@@ -62,8 +65,22 @@ def data_sets() -> str:
     return table(["name", "classes", "train", "test", "inputs", "files", "licence"], rows)
 
 
-def updated(text: str) -> str:
-    for name, render in (("losses", losses), ("data sets", data_sets)):
+def modules() -> str:
+    """Every file of the package with the first line of its docstring."""
+    lines = []
+    for path in sorted(
+        PACKAGE.rglob("*.py"), key=lambda path: (path.parent.parts, path.name != "__init__.py", path.name)
+    ):
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        *rooms, name = path.relative_to(PACKAGE).parts
+        if rooms and name == "__init__.py":
+            rooms, name = rooms[:-1], f"{rooms[-1]}/"
+        lines.append(f"{'  ' * len(rooms) + name:<24} {first}\n")
+    return f"```\n{''.join(lines)}```\n"
+
+
+def updated(text: str, **parts: Callable[[], str]) -> str:
+    for name, render in parts.items():
         start, end = f"<!-- {name}: made by docs/generate.py -->\n", f"<!-- end of {name} -->\n"
         before, rest = text.split(start)
         _, after = rest.split(end)
@@ -88,7 +105,7 @@ def exports(wanted: str, what: str) -> str:
 
 
 def line(module: str, names: list[str]) -> str:
-    names = sorted(names, key=lambda name: (not name.isupper(), name))
+    names = sorted(names, key=str.lower)
     short = f"from {module} import {', '.join(names)}\n"
     return short if len(short) <= 121 else f"from {module} import (\n" + "".join(f"    {n},\n" for n in names) + ")\n"
 
@@ -96,9 +113,10 @@ def line(module: str, names: list[str]) -> str:
 def files() -> dict[Path, str]:
     """What each file has to be."""
     return {
-        README: updated(README.read_text()),
         CLASSES: exports("classes", "Every loss as a class."),
         FUNCTIONS: exports("functions", "Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."),
+        README: updated(README.read_text(), losses=losses, data_sets=data_sets),  # a new loss is in the registry now
+        ARCHITECTURE: updated(ARCHITECTURE.read_text(), modules=modules),
     }
 
 

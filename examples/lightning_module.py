@@ -27,21 +27,21 @@ warnings.filterwarnings("ignore", message=".*LeafSpec")  # Lightning 2.6 with to
 
 
 class Classifier(pl.LightningModule):
-    def __init__(self, criterion: nn.Module) -> None:
+    def __init__(self, criterion: lh.losses.Loss) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
         self.criterion = criterion
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        rows, labels, *index = batch  # the index for a loss that keeps a value per sample
-        return self.criterion(self.network(rows), labels, *index)
+        rows, labels, index = batch  # the index for a loss that keeps state of every sample; others take no notice
+        return self.criterion(self.network(rows), labels, index)
 
     def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
         rows, labels = batch
         self.log("accuracy", (self.network(rows).argmax(-1) == labels).float().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=1e-2)
+        return torch.optim.Adam(self.network.parameters(), lr=1e-2)
 
 
 def main() -> None:
@@ -58,12 +58,10 @@ def main() -> None:
     test = TensorDataset(torch.from_numpy(digits.test.inputs), torch.from_numpy(digits.test.labels))
     print(f"{len(rows):,} images, {noise.flipped.mean():.1%} of the labels wrong, {args.epochs} epochs\n")
 
+    train = TensorDataset(rows, labels, torch.arange(len(rows)))
     adaptive = lh.ALDRKLLoss(num_samples=len(rows))
-    runs = {
-        "cross entropy": (nn.CrossEntropyLoss(), TensorDataset(rows, labels), []),
-        "ALDR-KL": (adaptive, TensorDataset(rows, labels, torch.arange(len(rows))), [PerSampleCallback(adaptive)]),
-    }
-    for name, (criterion, train, callbacks) in runs.items():
+    runs = {"cross entropy": (lh.CELoss(), []), "ALDR-KL": (adaptive, [PerSampleCallback(adaptive)])}
+    for name, (criterion, callbacks) in runs.items():
         torch.manual_seed(args.seed)
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
         trainer = pl.Trainer(

@@ -2,6 +2,8 @@
 
 import pickle
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.parallel import delayed
 
 import labelhedge as lh
 from labelhedge import _ensemble, estimator
@@ -239,3 +242,19 @@ def test_missing_scikit_learn_is_named(monkeypatch):
         ImportError, match=r"sklearn is not installed; get it with: pip install 'labelhedge\[estimator\]'"
     ):
         lh.LabelHedgeClassifier  # noqa: B018
+
+
+def test_a_gpu_trains_one_setting_at_a_time():
+    """Steps are recorded there, which two threads cannot do at once."""
+    jobs = [delayed(threading.get_ident)() for _ in range(3)]
+    assert set(quick(n_jobs=2, device="cuda")._parallel(jobs)) == {threading.get_ident()}
+    assert threading.get_ident() not in quick(n_jobs=2)._parallel(jobs)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of what it decides by itself
+def test_a_gpu_trains_what_threads_of_the_user_ask_for(iris):
+    expected = quick(device="cuda").fit(*iris).predict_proba(iris[0])
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda _: quick(device="cuda").fit(*iris).predict_proba(iris[0]), range(4)):
+            np.testing.assert_allclose(found, expected, atol=1e-3)

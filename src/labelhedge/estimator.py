@@ -63,7 +63,7 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         max_epochs: how long to train, or ``"auto"``.
         early_stopping: keep the networks of the epoch in which they predicted most labels of rows they had not seen.
         class_weight: ``"balanced"``, or a dict from classes to weights.
-        n_jobs: settings to train at a time.
+        n_jobs: settings to train at a time; a GPU trains one.
         device: where to train.
         random_state: the same number gives the same classifier.
 
@@ -217,7 +217,8 @@ class LabelHedgeClassifier(base.ClassifierMixin, base.BaseEstimator):  # type: i
         return best
 
     def _parallel(self, jobs: Iterable[Any]) -> list[Any]:
-        done: list[Any] = parallel.Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
+        at_a_time = self.n_jobs if torch.device(self.device).type == "cpu" else 1  # a GPU is busy with one
+        done: list[Any] = parallel.Parallel(n_jobs=at_a_time, prefer="threads")(jobs)
         return done
 
     def _judge(self, given: Numbers, target: NDArray[np.int64], rows: _Rows, out_of_sample: Numbers) -> None:

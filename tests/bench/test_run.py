@@ -14,6 +14,7 @@ import labelhedge as lh
 from labelhedge.bench import run as bench_run
 from labelhedge.bench.jobs import Job
 from labelhedge.bench.protocol import PRESETS, entry, setting
+from labelhedge.bench.rows import commit
 from labelhedge.bench.run import Machine, dataset, run, task, trials
 from labelhedge.results import ResultsStore, choose, load, load_traces
 from labelhedge.results.schema import CELL, CONFIGURATION, NETWORKS, TEST, TRACES
@@ -98,7 +99,11 @@ def test_each_row_tells_its_origin(results):
     assert (networks["seconds"] > 0).all()
     assert networks["versions"].str.contains(rf"^labelhedge {lh.__version__}, torch 2\..*, numpy .*, Python 3\.").all()
     assert networks["device"].str.match("CPU .+").all()
-    assert set(networks["commit"].str.removesuffix("+")) == {head_of_checkout()[:12]}
+    assert set(networks["commit"]) == {commit()}
+
+
+def test_the_commit_is_that_of_the_checkout():
+    assert commit.__wrapped__().removesuffix("+") == head_of_checkout()[:12]  # now, not when it was first asked for
 
 
 def head_of_checkout():

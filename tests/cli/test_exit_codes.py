@@ -164,6 +164,10 @@ def test_a_module_of_the_user_that_fails_is_no_bug_of_ours(run, tmp_path):
     assert (answer.returncode, answer.stderr) == (2, "labelhedge: cannot find broken:loss: division by zero\n")
 
 
+HEEDING_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+"""Runs a command as a terminal does, even if the tests were started in the background, where Ctrl-C is ignored."""
+
+
 @pytest.mark.parametrize("line", [("-m", "labelhedge"), ("labelhedge",), ("other",)])
 def test_an_interrupt_while_torch_is_imported(tmp_path, line):
     """A torch that takes a minute to import stands in for the real one."""
@@ -173,7 +177,7 @@ def test_an_interrupt_while_torch_is_imported(tmp_path, line):
     source = Path(cli.__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{source}"}
     pipe = subprocess.PIPE
-    line = [sys.executable, *line]
+    line = [sys.executable, "-c", HEEDING_CTRL_C, sys.executable, *line]
     with subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         process.stdout.readline()
         process.send_signal(2)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 
 from labelhedge.data import read_folder
 from labelhedge.models import resnet
@@ -235,6 +236,35 @@ def test_the_weights_of_another_training_are_not_replaced(trainer, whole, pets):
         "weights.pt has the weights of another training, with other options, images or labels; choose another --out"
     )
     assert contents(whole[0]) == before
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_image_that_is_replaced_under_its_name_makes_it_another_training(trainer, whole, killed, pets, part):
+    image, other = pets / part / "dog" / "02.png", pets / part / "dog" / "03.png"
+    kept = image.read_bytes()
+    try:
+        image.write_bytes(other.read_bytes())
+        answers = [trainer.run("--dataset", pets, *LINE, "--out", out) for out in (whole[0], killed)]
+    finally:
+        image.write_bytes(kept)
+    assert [answer.returncode for answer in answers] == [2, 2]
+    assert last_line(answers[0].stderr).endswith("other hyperparameters or data; choose another --out")
+    assert "checkpoint of another training: digest of all images was" in last_line(answers[1].stderr)
+
+
+def test_results_from_before_contents_were_looked_at_are_still_known(trainer, whole, pets, tmp_path):
+    out = shutil.copytree(whole[0], tmp_path / "out")
+    (path,) = (out / "networks").rglob("*.parquet")
+    table = parquet.read_table(path)
+    now = table.schema.metadata[b"configuration"].decode()
+    before = json.dumps(json.loads(now)[:-2], sort_keys=True)
+    parquet.write_table(table.replace_schema_metadata({"configuration": before}), path)
+    found = _checkpoint.read(out / "weights.pt")
+    name = found["configuration"]["name"].replace(now, before)
+    _checkpoint.save(out / "weights.pt", found["configuration"] | {"name": name}, found["state"])
+    answer = trainer.run("--dataset", pets, *LINE, "--out", out)
+    assert (answer.returncode, answer.stdout) == (0, whole[1].stdout)
+    assert "has this training already" in answer.stderr
 
 
 def test_a_checkpoint_that_a_kill_left_beside_the_results_is_removed(trainer, whole, killed, pets, tmp_path):

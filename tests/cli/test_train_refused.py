@@ -25,7 +25,11 @@ KNOWN = "aldr-kl has no hyperparameter 'lam'; it has: lambda0, alpha, margin"
         (("--param", "lambda0=-1"), 2, "lambda0 must be a number in (0, inf], got -1.0"),
         (("--loss", "topk-svm", "--param", "k=1.5"), 2, "k must be an integer in [1, inf), got 1.5"),
         (("--loss", "topk-svm", "--param", "k=5"), 2, "k must be an integer in [1, 3], the number of classes, got 5"),
-        (("--loss", "ce", "--exact"), 2, "--exact is for aldr-kl, and the loss is ce"),
+        (
+            ("--loss", "ce", "--exact"),
+            2,
+            "--exact is for a loss that keeps something of every image, and ce keeps nothing",
+        ),
         (("--noise", "x0.3"), 2, "unknown noise 'x0.3'; it is clean, uR or cdR with a rate R such as u0.3, or "),
         (("--noise", "u1.3"), 2, "the rate of noise 'u1.3' must be in [0, 1]"),
         (("--noise", "worse"), 2, "there are no human labels 'worse'; there are: none"),

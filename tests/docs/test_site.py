@@ -23,15 +23,15 @@ def test_every_loss_and_command_is_in_the_reference(site):
     import labelhedge as lh
     from labelhedge.cli.app import app
 
-    losses, functions = ((site / "api" / page / "index.html").read_text() for page in ("losses", "functional"))
+    losses, functions = ((site / "api" / f"{page}.html").read_text() for page in ("losses", "functional"))
     for name in lh.losses.names():
-        spec = lh.losses.get(name)
-        assert f'id="labelhedge.losses.{spec.module.__name__}"' in losses
-        assert f'id="labelhedge.functional.{spec.function.__name__}"' in functions
-    commands = (site / "api" / "cli" / "index.html").read_text()
+        assert f'id="labelhedge.losses.{lh.losses.get(name).module.__name__}"' in losses
+    for name in lh.functional.__all__:
+        assert f'id="labelhedge.functional.{name}"' in functions
+    commands = (site / "api" / "cli.html").read_text()
     for command in app.registered_commands:
         assert f"labelhedge {command.name or command.callback.__name__}" in commands
-    assert "<!-- " + "losses -->" not in (site / "choosing" / "index.html").read_text()
+    assert "<!-- " + "losses -->" not in (site / "choosing.html").read_text()
 
 
 def test_no_page_asks_another_host(site):

@@ -10,7 +10,6 @@ import torch
 import labelhedge as lh
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses._adaptive import fixed_point_step, global_maximum
-from labelhedge.losses._batch import prepare
 from labelhedge.losses.ldr import log_mean_exp
 from tests.losses.cases import random_batch
 from tests.losses.oracles import aldr_lambda as oracle_lambda
@@ -153,7 +152,7 @@ def test_all_at_once_is_the_plain_formula(options, dtype, rows, monkeypatch):
             patch.setattr(cpu, "_is_ordinary", lambda batch: False)
             plain = both(function, **arguments)
         torch.testing.assert_close(fast, plain)
-    assert cpu.serves_lambda(prepare(lh.LDRKLLoss.spec, logits, target, lh.LDRKLLoss.spec.options), 1.0, 1.0)
+    assert cpu.serves_lambda(lh.LDRKLLoss()._prepared(logits, target), 1.0, 1.0)
 
 
 def test_memory_is_freed_with_the_graph():

@@ -3,14 +3,18 @@
 import math
 import os
 import socket
+import warnings
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
 
 import labelhedge as lh
+from labelhedge.losses import _state as state_of
 from tests.losses.cases import random_batch
+from tests.own_losses import OWN
 
 LOGITS, TARGET = random_batch(4)
 INDEX = torch.tensor([5, 0, 3, 9])
@@ -88,6 +92,22 @@ def test_state_dict_and_moves():
     assert lh.ALDRKLLoss().state_dict() == {}
 
 
+@pytest.mark.parametrize("loss", OWN)
+def test_state_of_any_shape_is_kept_and_restored(loss):
+    criterion, other = (loss(num_samples=10, num_classes=6).double() for _ in range(2))
+    optimizer = torch.optim.SGD([*criterion.parameter_groups(), {"params": torch.zeros(1)}], lr=0.1)
+    visit(criterion)
+    optimizer.step()
+    criterion.refresh(LOGITS, TARGET, INDEX)
+    assert list(criterion.state_dict()) == [state.name for state in loss.spec.state]
+    other.load_state_dict(criterion.state_dict())
+    torch.testing.assert_close(other(LOGITS, TARGET, INDEX), criterion(LOGITS, TARGET, INDEX), rtol=0, atol=0)
+    new = loss(num_samples=10, num_classes=6).double()
+    assert not torch.equal(other(LOGITS, TARGET, INDEX), new(LOGITS, TARGET, INDEX))
+    with pytest.raises(ValueError, match="num_classes must be given"):
+        loss(num_samples=10)
+
+
 @pytest.mark.parametrize("loss", [lh.ALDRKLLoss, lh.TGCELoss])
 def test_errors_about_the_index(loss):
     criterion = loss(num_samples=10)
@@ -143,10 +163,38 @@ def test_sync_without_processes_does_nothing():
     assert torch.equal(criterion.lam, before)
 
 
+class _WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.criterion = torch.nn.Linear(6, 6), lh.ALDRKLLoss(num_samples=10)
+
+    def forward(self, inputs):
+        return self.criterion(self.linear(inputs), TARGET, INDEX)
+
+
+def _check_the_warning():
+    inputs = torch.ones(4, 6)
+    with pytest.warns(UserWarning, match="DistributedDataParallel overwrites .* call ALDRKLLoss outside of the module"):
+        DistributedDataParallel(_WithLoss())(inputs)
+    with warnings.catch_warnings(action="error"):
+        ignored = _WithLoss()
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(ignored, ["criterion.lam"])
+        DistributedDataParallel(ignored)(inputs)
+
+
+def _check_the_largest(rank):
+    large = 2**53 - 1  # more than float32 can tell from its neighbours
+    values = torch.tensor([large, large - rank, rank, 7])
+    state_of.merge(values, torch.tensor([False, True, rank == 0, True]), "max", None)
+    assert values.tolist() == [large, large, 0, 7]
+
+
 def _rank(rank, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.set_num_threads(1)
+    _check_the_warning()
+    _check_the_largest(rank)
     criterion, mask = lh.ALDRKLLoss(num_samples=10).double(), lh.TGCELoss(num_samples=10)
     half = slice(2 * rank, 2 * rank + 2)
     visit(criterion, LOGITS[half], TARGET[half], INDEX[half])

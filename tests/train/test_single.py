@@ -1,28 +1,31 @@
 """Training of large networks: against a plain loop, and whatever interrupts it."""
 
 import dataclasses
+import itertools
 import os
 import pickle
 import resource
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
+import labelhedge as lh
 from labelhedge.data import DataError
 from labelhedge.models.resnet import resnet18
-from labelhedge.train import _checkpoint, _network, _pixels
+from labelhedge.train import _checkpoint, _network, _pixels, _training
 from labelhedge.train._network import Network
 from labelhedge.train._training import Data, Training
 from labelhedge.train.augment import Augmentation
 from labelhedge.train.metrics import balanced_weight, rank_of_label, top_k
 from labelhedge.train.single import Checkpoints, train
 from labelhedge.train.stacked import Fold, Trial
+from tests import own_losses
 from tests.train.images import CLASSES, RECIPE, TRIAL, OneByOne, make_folds, make_task, same
 
-PLAIN = dataclasses.replace(RECIPE, augmentation=Augmentation(), nesterov=True, decay=0.3)
+PLAIN = dataclasses.replace(RECIPE, augmentation=Augmentation(), nesterov=True, decay=0.3, review_after=(1, 2))
 TASK = make_task()
 FOLDS = make_folds(TASK)
 
@@ -35,8 +38,8 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def plain_loop(task, fold, trial, recipe):
-    """The same training with torch's own parts; the losses of the epochs, and the network."""
+def plain_loop(task, fold, trial, recipe, loss):
+    """The same training with torch's own parts; the losses of the epochs and the test accuracy."""
     start, order = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
     torch.manual_seed(start)
     network = resnet18(task.num_classes, width=recipe.width, image_size=8).double()
@@ -48,28 +51,38 @@ def plain_loop(task, fold, trial, recipe):
     seen = images[fold.train].double()
     mean, std = seen.mean((0, 2, 3), keepdim=True), seen.std((0, 2, 3), correction=0, keepdim=True)
     labels = torch.from_numpy(task.labels[trial.labels])
+    counts = {"num_samples": len(labels), "num_classes": task.num_classes}
+    criterion = lh.losses.create(loss, **{name: counts[name] for name in lh.losses.get(loss).counts}).double()
+    learning = torch.optim.SGD([*criterion.parameter_groups(), {"params": []}], lr=trial.lr)
     losses = []
     for epoch in range(recipe.epochs):
         seed = int(np.random.SeedSequence([order, epoch]).generate_state(2)[0])
         shuffled = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
         rows = torch.from_numpy(fold.train)[shuffled]
         values = []
+        network.train()
         for batch in rows[: len(rows) // recipe.batch_size * recipe.batch_size].split(recipe.batch_size):
-            loss = F.cross_entropy(network((images[batch] - mean) / std), labels[batch])
+            value = criterion(network((images[batch] - mean) / std), labels[batch], batch)
             optimizer.zero_grad()
-            loss.backward()
+            learning.zero_grad()
+            value.backward()
             optimizer.step()
-            values.append(loss.item())
+            learning.step()
+            values.append(value.item())
         losses.append(np.mean(values))
         scheduler.step()
-    logits = network.eval()((images[: len(task.test_labels)] - mean) / std)
+        network.eval()
+        if criterion.wants_predictions and epoch + 1 in recipe.review_after:
+            criterion.refresh(network((seen - mean) / std), labels[fold.train], torch.from_numpy(fold.train))
+    logits = network((images[: len(task.test_labels)] - mean) / std)
     return losses, top_k(rank_of_label(logits, torch.from_numpy(task.test_labels)), 1).item()
 
 
-def test_a_plain_loop_gives_the_same():
+@pytest.mark.parametrize("loss", ["ce", *own_losses.IDS])
+def test_a_plain_loop_gives_the_same(loss):
     no_validation = Fold(FOLDS[0].train, FOLDS[0].train[:0], 7)
-    losses, accuracy = plain_loop(TASK, no_validation, TRIAL, PLAIN)
-    outcome = train(TASK, [no_validation], [TRIAL], "ce", PLAIN, dtype=torch.float64)
+    losses, accuracy = plain_loop(TASK, no_validation, TRIAL, PLAIN, loss)
+    outcome = train(TASK, [no_validation], [TRIAL], loss, PLAIN, dtype=torch.float64)
     np.testing.assert_allclose(outcome.train_loss[0, 0], losses, rtol=1e-6)
     assert outcome.test_top[0, 0, 0] == pytest.approx(accuracy)
     assert outcome.best_epoch[0, 0] == RECIPE.epochs  # without validation the last one
@@ -164,8 +177,9 @@ class KilledError(Exception):
     """In place of a signal."""
 
 
-@pytest.mark.parametrize("loss", ["aldr-kl", "tgce"])
-@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("loss", "after"), [*itertools.product(["aldr-kl", "tgce"], [1, 2, 3]), *((loss, 2) for loss in own_losses.IDS)]
+)
 def test_a_killed_training_goes_on_to_the_same_result(loss, after, tmp_path, monkeypatch):
     recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
     folds = make_folds(TASK, 2)
@@ -259,6 +273,22 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
             train(**arguments, checkpoints=checkpoints)
 
 
+@pytest.mark.parametrize("part", ["images", "test_images"])
+def test_a_checkpoint_tells_every_image(part, tmp_path):
+    checkpoints = Checkpoints(tmp_path, every=0)
+    expected = train(TASK, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    images = getattr(TASK, part).copy()
+    images[3, 0, 0, 0] ^= 1
+    other = make_task(**{part: images})
+    with pytest.raises(ValueError, match="another training: digest of all images was"):
+        train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints)
+    (path,) = tmp_path.iterdir()
+    older = _checkpoint.read(path)
+    del older["configuration"][_checkpoint.CONTENT]
+    _checkpoint.save(path, older["configuration"], older["state"])
+    assert same(train(other, FOLDS, [TRIAL], "ce", RECIPE, checkpoints=checkpoints), expected)
+
+
 class Executed:
     def __reduce__(self):
         return (print, ("executed",))
@@ -282,6 +312,36 @@ def test_images_from_a_disk_give_the_same(monkeypatch):
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
     monkeypatch.setattr(_pixels, "_SHARE", 0)
     assert same(train(one_by_one, FOLDS, [TRIAL], "aldr-kl", RECIPE), expected)
+
+
+class Signed(OneByOne):
+    """Each image is signed by the process that reads it."""
+
+    def __init__(self, images, signatures):
+        super().__init__(images)
+        self.signatures = signatures
+
+    def __getitem__(self, index):
+        (self.signatures / str(os.getpid())).touch()
+        return super().__getitem__(index)
+
+
+def test_the_processes_that_read_images_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(_pixels, "_SHARE", 0)
+    monkeypatch.setattr(_training, "cores", lambda: 2)
+    train(make_task(images=Signed(TASK.images, tmp_path)), FOLDS, [TRIAL], "ce", RECIPE)
+    others = [int(path.name) for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
+    assert len(others) == 2
+    assert not any(Path(f"/proc/{process}").exists() for process in others)  # they end with the training
+
+
+def test_images_can_be_read_for_two_at_once():
+    source = _pixels.Streamed(OneByOne(TASK.images), None, torch.device("cpu"), workers=1)
+    for _ in range(2):
+        both = zip(source.blocks(torch.arange(10), 4), source.blocks(torch.arange(10, 20), 4), strict=True)
+        found = [torch.cat(parts).numpy() for parts in zip(*both, strict=True)]
+        assert np.array_equal(np.concatenate(found), TASK.images[:20])
+    source.close()
 
 
 class Deadly(OneByOne):

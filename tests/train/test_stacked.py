@@ -10,12 +10,15 @@ import torch
 from torch import nn
 
 import labelhedge as lh
+from labelhedge.train._plan import _STATE, bytes_of_stack
+from labelhedge.train._stack import Stack
 from labelhedge.train.stacked import Fold, Outcome, Recipe, Task, Trial, train
+from tests import own_losses
 
 FEATURES, CLASSES, ROWS = 6, 7, 150
 RECIPE = Recipe(hidden=(5, 4), epochs=6, batch_size=32, decay_after=(3, 5), review_after=(3, 4, 5))
 RESULTS = [field for field in dataclasses.fields(Outcome) if field.name != "seconds"]
-LOSSES = [*lh.losses.PAPER, "ldr-k-kl", "topk-svm"]
+LOSSES = [*lh.losses.PAPER, "ldr-k-kl", "topk-svm", *own_losses.IDS]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,7 @@ def test_options_hold_for_the_whole_stack(task, loss):
 
 
 def by_hand(task, fold, trial, loss):
-    """The same training with nn.Linear, torch.optim.SGD and the loss as a module; (losses, accuracies, test, λ)."""
+    """The same with nn.Linear, torch.optim.SGD and the loss as a module; (losses, accuracies, test, traced state)."""
     start, order = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
     generator = torch.Generator().manual_seed(start)
     sizes = (FEATURES, *RECIPE.hidden, CLASSES)
@@ -90,11 +93,14 @@ def by_hand(task, fold, trial, loss):
         nn.init.zeros_(linear.bias)
         layers += [linear, nn.Tanh()]
     model = nn.Sequential(*layers[:-1])
+    inputs, labels = torch.from_numpy(task.inputs).double(), torch.from_numpy(task.labels[trial.labels])
+    counts = {"num_samples": ROWS, "num_classes": CLASSES}
+    spec = lh.losses.get(loss)
+    criterion = lh.losses.create(loss, **trial.params, **{name: counts[name] for name in spec.counts}).double()
+    traced = next((state.name for state in spec.state if state.traced), None)
     optimizer = torch.optim.SGD(model.parameters(), trial.lr, RECIPE.momentum, weight_decay=trial.weight_decay)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(RECIPE.decay_after), RECIPE.decay)
-    inputs, labels = torch.from_numpy(task.inputs).double(), torch.from_numpy(task.labels[trial.labels])
-    stateful = lh.losses.get(loss).state is not None
-    criterion = lh.losses.create(loss, **trial.params, **({"num_samples": ROWS} if stateful else {})).double()
+    learning = torch.optim.SGD([*criterion.parameter_groups(), {"params": []}], lr=trial.lr)  # without the schedule
     shuffling = torch.Generator().manual_seed(order)
     rows = torch.from_numpy(fold.train)
     trace, accuracies, lam, best = [], [], [], None
@@ -102,9 +108,11 @@ def by_hand(task, fold, trial, loss):
         total = 0.0
         for batch in rows[torch.randperm(len(rows), generator=shuffling)].split(RECIPE.batch_size):
             optimizer.zero_grad()
-            value = criterion(model(inputs[batch]), labels[batch], *((batch,) if stateful else ()))
+            learning.zero_grad()
+            value = criterion(model(inputs[batch]), labels[batch], batch)
             value.backward()
             optimizer.step()
+            learning.step()
             total += value.item() * len(batch)
         schedule.step()
         with torch.no_grad():
@@ -114,16 +122,16 @@ def by_hand(task, fold, trial, loss):
                 scores = model(torch.from_numpy(task.test_inputs).double()).topk(5).indices
                 hits = scores == torch.from_numpy(task.test_labels)[:, None]
                 best = epoch, hits.cumsum(1).clamp(max=1).double().mean(0).tolist()
-            if loss == "tgce" and epoch in RECIPE.review_after:
+            if criterion.wants_predictions and epoch in RECIPE.review_after:
                 criterion.refresh(model(inputs[rows]), labels[rows], rows)
         trace.append(total / len(rows))
-        if loss == "aldr-kl":
-            wrong = labels[rows] != torch.from_numpy(task.clean)[rows]
-            lam.append((criterion.lam[rows][~wrong].mean().item(), criterion.lam[rows][wrong].mean().item()))
+        if traced is not None:
+            wrong, kept = labels[rows] != torch.from_numpy(task.clean)[rows], getattr(criterion, traced)[rows]
+            lam.append((kept[~wrong].mean().item(), kept[wrong].mean().item()))
     return trace, accuracies, best, np.array(lam)
 
 
-@pytest.mark.parametrize("loss", ["ce", "sce", "ww", "tgce", "ldr-kl", "aldr-kl"])
+@pytest.mark.parametrize("loss", ["ce", "sce", "ww", "tgce", "ldr-kl", "aldr-kl", *own_losses.IDS])
 def test_a_stack_trains_as_pytorch_does(task, loss):
     outcome = exact(task, folds(2), trials(loss), loss)
     for fold, number in ((0, 0), (1, len(trials(loss)) - 1)):
@@ -134,11 +142,40 @@ def test_a_stack_trains_as_pytorch_does(task, loss):
         assert outcome.best_epoch[at] == epoch
         assert outcome.val_top1[at] == pytest.approx(max(accuracies))
         np.testing.assert_allclose(outcome.test_top[at], tops)
-        if loss == "aldr-kl":
+        if len(lam):
             np.testing.assert_allclose(outcome.lam_clean[at], lam[:, 0], rtol=1e-5)
             np.testing.assert_allclose(outcome.lam_flipped[at], lam[:, 1], rtol=1e-5)
         else:
             assert np.isnan(outcome.lam_clean[at]).all()
+
+
+def weighted_stack(task, loss, weight):
+    rows = np.stack([fold.train for fold in folds(2)])
+    data = (task.inputs, task.labels, CLASSES, rows, [7, 8])
+    return Stack(*data, trials(loss)[:3], loss, RECIPE, {}, torch.device("cpu"), torch.float64, weight)
+
+
+def test_what_samples_without_weight_would_learn_stays_as_it_is(task):
+    weight = (np.arange(ROWS) % 3 > 0).astype(np.float32)
+    stack = weighted_stack(task, "doubt", weight)
+    for _ in stack.epochs():
+        pass
+    doubt = stack.state["doubt"][0, stack.train_rows[0]]
+    learnt = torch.from_numpy(weight)[stack.train_rows[0]] > 0
+    assert (doubt[~learnt] == 0.1).all()
+    assert (doubt[learnt] != 0.1).all()
+
+
+@pytest.mark.parametrize("loss", ["aldr-kl", *own_losses.IDS])
+def test_a_compiler_is_given_the_same_step(task, loss):
+    weight = np.linspace(0, 2, ROWS, dtype=np.float32)
+    stack = weighted_stack(task, loss, weight)
+    index = stack._per_network(stack.train_rows[:, :9])
+    state = [stack._state_at(kind, index) for kind in stack.states]
+    logits = torch.randn(stack.networks, CLASSES, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = (stack._target(index), stack.weight[index], *state)
+    expected = stack._differentiate(logits.clone(), *given)
+    torch.testing.assert_close(stack._differentiate_in_one_graph(logits, *given), expected)
 
 
 def test_test_accuracies_are_those_of_the_best_epoch(task):
@@ -181,7 +218,7 @@ def test_a_network_that_diverges_harms_no_other(task, loss):
     assert (together.test_top[:, 0, 0] < 0.5).all()
 
 
-@pytest.mark.parametrize("loss", ["ce", "aldr-kl", "tgce"])
+@pytest.mark.parametrize("loss", ["ce", "aldr-kl", "tgce", *own_losses.IDS])
 def test_a_stack_too_big_for_memory_is_trained_in_parts(task, loss):
     whole = exact(task, folds(), trials(loss), loss)
     with pytest.raises(ValueError, match=r"memory must be at least [\d,]+ bytes") as refusal:
@@ -191,6 +228,15 @@ def test_a_stack_too_big_for_memory_is_trained_in_parts(task, loss):
     parts = exact(task, folds(), trials(loss), loss, memory=least, advance=counts.append)
     assert len(counts) == len(trials(loss)) * RECIPE.epochs  # one trial at a time
     assert_same(parts, whole, tolerance=1e-6)
+
+
+def test_memory_for_state_is_planned_with_its_shape_and_type(task):
+    one, ce = (
+        bytes_of_stack(task, 2, 1, loss, RECIPE, torch.device("cpu"), torch.float64) for loss in ("running-mean", "ce")
+    )
+    stack = weighted_stack(task, "running-mean", None)
+    assert stack.state["mean"].nbytes == stack.networks * ROWS * CLASSES * 8
+    assert one - ce == 2 * _STATE * ROWS * CLASSES * 8
 
 
 def test_balanced_accuracies_are_means_over_classes(task):

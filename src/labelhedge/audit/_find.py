@@ -184,11 +184,11 @@ class Count:
 
 def mean_probability(networks: Sequence[CrossFit], data: Data) -> Tensor:
     """The mean of the probabilities ``(n, K)`` that networks give to rows that they have not seen."""
-    probability = torch.zeros(len(data.labels), data.classes)
-    times = torch.zeros(len(data.labels))
+    probability = torch.zeros(len(data.labels), data.classes, dtype=torch.float32)
+    times = torch.zeros(len(data.labels), dtype=torch.float32)
     for rows, block in _blocks(networks):
         probability.index_add_(0, rows, block)
-        times.index_add_(0, rows, torch.ones(len(rows)))
+        times.index_add_(0, rows, torch.ones(len(rows), dtype=torch.float32))
     return probability.div_(times[:, None])
 
 

@@ -52,17 +52,17 @@ class Table:
         features: the other columns.
         labels: the labels as text, in the form that they have in the file.
         label: the name of the label column.
-        source: the name of the file, or of both.
         rows: where each row is in the file, counted from 0 among its data rows.
         notes: what was done to the table and should be said.
+        source: the name of the file, or of both.
     """
 
     features: pd.DataFrame
     labels: pd.Series[str]
     label: str
-    source: str
     rows: NDArray[np.int64]
     notes: tuple[str, ...]
+    source: str
 
 
 def read_table(path: Path, label: str) -> Table:
@@ -93,7 +93,7 @@ def read_table(path: Path, label: str) -> Table:
         for name in list(columns):  # one at a time, and each is freed once it is converted
             taken[name] = _typed(columns.pop(name).filter(kept), decimal_comma).to_pandas()
         frame = optional("pandas", "audit").DataFrame(taken, index=labels.index, copy=False)
-    return Table(frame, labels, label, path.name, rows, notes)
+    return Table(frame, labels, label, rows, notes, path.name)
 
 
 def read_arrays(features: Path, labels: Path) -> Table:
@@ -125,7 +125,7 @@ def read_arrays(features: Path, labels: Path) -> Table:
     names = [f"feature {i}" for i in range(x.shape[1])]
     values = x if len(rows) == len(x) else x[rows]
     frame = optional("pandas", "audit").DataFrame(values, index=texts.index, columns=names, copy=False)
-    return Table(frame, texts, labels.stem, f"{features.name} and {labels.name}", rows, notes)
+    return Table(frame, texts, labels.stem, rows, notes, f"{features.name} and {labels.name}")
 
 
 def _read_array(path: Path) -> NDArray[Any]:

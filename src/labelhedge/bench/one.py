@@ -34,7 +34,7 @@ class Extras:
     params: Mapping[str, float] = field(default_factory=dict)
     """Hyperparameters of the loss; the others have their defaults."""
     exact: bool = False
-    """Whether ALDR-KL finds the exact λ in every step, instead of keeping one for each sample."""
+    """Whether the loss keeps nothing of the samples: ALDR-KL then finds the exact λ in every step."""
     pretrained: Path | None = None
     """A file of weights to start from, such as torchvision's."""
     every: float = 60.0
@@ -77,7 +77,9 @@ def train_one(
         recipe,
         options=dict(chosen.options) | ({"num_samples": None} if extras.exact else {}),
         pretrained=None if extras.pretrained is None else read_weights(extras.pretrained),
-        checkpoints=Checkpoints(root / "checkpoint", extras.every, True, _digest(loaded.train)),
+        checkpoints=Checkpoints(
+            root / "checkpoint", extras.every, True, _digest(loaded.train), "".join(_contents(loaded))
+        ),
         device=machine.device,
         advance=advance,
         reading=reading,
@@ -85,9 +87,8 @@ def train_one(
     )
     if place()[0] > 0:
         return
-    single.export_weights(
-        root / "checkpoint" / "0000-1.pt", root / "weights.pt", recipe, loaded.class_names, _name(job, loaded, extras)
-    )
+    name = _name(job, configuration(loaded, extras))
+    single.export_weights(root / "checkpoint" / "0000-1.pt", root / "weights.pt", recipe, loaded.class_names, name)
     networks = networks_table(job, [trial], outcome, machine.device)
     traces = traces_table(job, [trial], outcome, networks)
     store.write(job.place, [setting.id for setting in job.settings], configuration(loaded, extras), networks, traces)
@@ -101,11 +102,12 @@ def is_finished(job: Job, loaded: Dataset, extras: Extras, store: ResultsStore) 
         UserError: Its folder has the weights of another training, which these would replace.
     """
     weights = Path(store.root) / "weights.pt"
-    if job.settings[0].id in store.finished(job.place, configuration(loaded, extras)):
+    if job.settings[0].id in store.finished(job.place, configuration(loaded, extras), _names_alone(loaded, extras)):
         _check_whole(weights)
         shutil.rmtree(Path(store.root) / "checkpoint", ignore_errors=True)
         return True
-    if weights.exists() and single.name_of_training(weights) != _name(job, loaded, extras):
+    names = [_name(job, known) for known in (configuration(loaded, extras), _names_alone(loaded, extras))]
+    if weights.exists() and single.name_of_training(weights) not in names:
         raise UserError(
             f"{weights} has the weights of another training, with other options, images or labels; choose another --out"
         )
@@ -123,15 +125,29 @@ def _check_whole(weights: Path) -> None:
         ) from error
 
 
-def _name(job: Job, loaded: Dataset, extras: Extras) -> str:
-    return f"{job.place}/{job.settings[0].id} {configuration(loaded, extras)}"
+def _name(job: Job, configuration: str) -> str:
+    return f"{job.place}/{job.settings[0].id} {configuration}"
 
 
 def configuration(loaded: Dataset, extras: Extras) -> str:
-    """What the numbers depend on beside the protocol: options, where the images are, and which of them there are."""
+    """What the numbers depend on beside the protocol: options, where the images are, their names and contents."""
+    return json.dumps([*_beside_contents(loaded, extras), *_contents(loaded)], sort_keys=True)
+
+
+def _names_alone(loaded: Dataset, extras: Extras) -> str:
+    """The configuration as it was written before it had the content of the files."""
+    return json.dumps(_beside_contents(loaded, extras), sort_keys=True)
+
+
+def _beside_contents(loaded: Dataset, extras: Extras) -> list[Any]:
     start = None if extras.pretrained is None else str(extras.pretrained)
     digests = [_digest(part) for part in (loaded.train, loaded.test)]
-    return json.dumps([dict(extras.params), extras.exact, start, loaded.info.source, *digests], sort_keys=True)
+    return [dict(extras.params), extras.exact, start, loaded.info.source, *digests]
+
+
+def _contents(loaded: Dataset) -> list[str]:
+    """Digests of the images where they are files; what is in arrays has been checked when it was read."""
+    return [part.inputs.digest for part in (loaded.train, loaded.test) if isinstance(part.inputs, ImageFiles)]
 
 
 def _digest(part: Part) -> str:

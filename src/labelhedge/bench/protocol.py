@@ -49,7 +49,7 @@ class Protocol:
     decay_after: tuple[float, ...] = (0.5, 0.75)
     """Shares of the epochs, at whose end the learning rate falls to a tenth."""
     review_after: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9)
-    """Shares of the epochs, at whose end TGCE decides anew which samples to keep."""
+    """Shares of the epochs after which a loss that asks for the predictions for all training samples gets them."""
     batch_size: int = 64
     momentum: float = 0.9
     hidden_layers: int = 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-import labelhedge
+from labelhedge import _version
 from labelhedge._optional import optional
 from labelhedge.bench.jobs import Job
 from labelhedge.train.stacked import Outcome, Trial
@@ -98,7 +98,7 @@ def device_name(device: str) -> str:
 def versions() -> str:
     """What the numbers were computed with."""
     return (
-        f"labelhedge {labelhedge.__version__}, torch {torch.__version__}, numpy {np.__version__}, "
+        f"labelhedge {_version.__version__}, torch {torch.__version__}, numpy {np.__version__}, "
         f"Python {platform.python_version()}"
     )
 
@@ -106,7 +106,7 @@ def versions() -> str:
 @functools.cache
 def commit() -> str:
     """The commit of labelhedge's own checkout, with a + where files were changed; empty where there is none."""
-    folder = Path(labelhedge.__file__).parent
+    folder = Path(_version.__file__).parent
 
     def git(*arguments: str) -> str:
         return subprocess.run(

@@ -2,7 +2,7 @@
 
 import typer
 
-import labelhedge
+from labelhedge._version import __version__
 from labelhedge.cli import audit, bench, certify, data, figures, report, suggest, train
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app.add_typer(data.app, name="data")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"labelhedge {labelhedge.__version__}")
+        typer.echo(f"labelhedge {__version__}")
         raise typer.Exit
 
 

@@ -25,7 +25,9 @@ from labelhedge.train._threads import cores
 
 
 def command(
-    loss: Annotated[str | None, typer.Argument(help="The id of a loss, or module:object for one of your own.")] = None,
+    loss: Annotated[
+        str | None, typer.Argument(help="The id of a loss, or module:id or module:function for one of your own.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="The paper's table: what it says beside what is found.")] = False,
     classes: Annotated[int, typer.Option(min=3, max=6, help="K.")] = 4,
     option: Annotated[
@@ -66,19 +68,28 @@ def command(
 
 def _loss(name: str, options: dict[str, Any]) -> Loss:
     if ":" not in name:
-        try:
-            return losses.create(name, reduction="none", **options)
-        except TypeError as error:  # an option that the loss does not have, or a word for a number
-            raise UserError(str(error)) from error
-    if options:
-        raise UserError("--set is for the library's own losses; give a loss of your own with its options in place")
+        return _registered(name, options)
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")  # as python -m does
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
+        if attribute in losses.names() and losses.get(attribute).module.__module__ == module:
+            return _registered(attribute, options)
+        found = getattr(imported, attribute)
+    except UserError:
+        raise
     except Exception as error:  # of whatever kind: the module is the user's
         raise UserError(f"cannot find {name}: {error or type(error).__name__}") from error
+    if options:
+        raise UserError("--set is for losses with an id; give a function with its options in place")
     return found  # type: ignore[no-any-return]
+
+
+def _registered(id: str, options: dict[str, Any]) -> Loss:
+    try:
+        return losses.create(id, reduction="none", **options)
+    except TypeError as error:  # an option that the loss does not have, or a word for a number
+        raise UserError(str(error)) from error
 
 
 def _options(settings: Sequence[str]) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def train(
     weights: Annotated[
         Path | None, typer.Option(help="A file of weights to start from, such as torchvision's.")
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="ALDR-KL with the exact λ, without one per sample.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Keep nothing of every image: ALDR-KL with the exact λ.")
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Of noise, validation images, starting weights and order.")
     ] = 0,
@@ -203,8 +205,8 @@ def _params(loss: str, given: list[str]) -> dict[str, float]:
 
 
 def _exact(loss: str, wanted: bool) -> bool:
-    if wanted and entry(loss).loss != "aldr-kl":
-        raise UserError(f"--exact is for aldr-kl, and the loss is {loss}")
+    if wanted and not losses.get(entry(loss).loss).state:
+        raise UserError(f"--exact is for a loss that keeps something of every image, and {loss} keeps nothing")
     return wanted
 
 

@@ -43,6 +43,13 @@ def at_least(x, low):
 
 
 @triton.jit
+def signed(amount, f):
+    """``amount`` with its sign changed where f is negative."""
+    sign = f.to(tl.int32, bitcast=True) & -2147483648
+    return (amount.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def reciprocal(x):
     """``1/x`` in one instruction, for numbers that are not denormal and have no denormal reciprocal."""
     if INTERPRETED:

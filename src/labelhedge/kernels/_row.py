@@ -6,12 +6,14 @@ the label's gap, ``top`` and the pieces.
 
 ``SHAPE`` is a tuple: the number of classes, the length of a piece, the number of pieces, whether the logits go through
 a softplus, whether the label is apart from the others (its logit is taken less a margin, or it plays another part),
-whether the gaps have the signs of the logits, and how many logits next to each other a thread reads at once. A row that
-is too long to be held has 0 pieces, and is read again for every sum, from the cache: BACK says that a pass begins at
-the row's end, where the pass before it ended.
+whether the gaps have the signs of the logits, how many logits next to each other a thread reads at once, and whether
+there may be classes masked by -∞. A row that is too long to be held has 0 pieces, and is read again for every sum, from
+the cache: BACK says that a pass begins at the row's end, where the pass before it ended.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -24,17 +26,40 @@ ABSENT = tl.constexpr(1e38)
 """Gaps above it are of such classes, and sums of ``|f|`` above it of rows that have some."""
 
 
+@triton.constexpr_function
+def with_masked_classes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The SHAPE of a row that may have masked classes."""
+    return (*shape[:7], True)
+
+
 @triton.jit
-def read(logits, start, column, SHAPE: tl.constexpr, SOFTPLUS: tl.constexpr):
+def read(logits, start, column, SHAPE: tl.constexpr):
     """Logits of some classes, after the softplus if asked; beyond the last class any number."""
-    return logit_of(load(logits, start, column, False, SHAPE), SOFTPLUS)
+    return logit_of(load(logits, start, column, False, SHAPE), SHAPE)
 
 
 @triton.jit
-def logit_of(raw, SOFTPLUS: tl.constexpr):
-    """What is in memory as a logit, ``BEYOND`` where it is -∞."""
-    f = at_least(raw.to(tl.float32), BEYOND)
-    return tl.where(f < -ABSENT, BEYOND, softplus(f)) if SOFTPLUS else f
+def logit_of(raw, SHAPE: tl.constexpr):
+    """What is in memory as a logit."""
+    f = raw.to(tl.float32)
+    if SHAPE[3]:
+        f = tl.where(f < -ABSENT, BEYOND, softplus(f))
+    elif SHAPE[7]:
+        f = at_least(f, BEYOND)
+    return f
+
+
+@triton.jit
+def without_infinities(held, SHAPE: tl.constexpr):
+    """The pieces of a row, if it is held, with ``BEYOND`` for masked classes."""
+    PIECES: tl.constexpr = SHAPE[2]
+    if PIECES == 0:
+        return held
+    else:
+        pieces = (at_least(held[0], BEYOND),)
+        for j in tl.static_range(1, PIECES):
+            pieces = pieces + (at_least(held[j], BEYOND),)
+        return pieces
 
 
 @triton.jit
@@ -59,10 +84,9 @@ def hold(logits, start, y, SHAPE: tl.constexpr):
     """
     BLOCK: tl.constexpr = SHAPE[1]
     PIECES: tl.constexpr = SHAPE[2]
-    SOFTPLUS: tl.constexpr = SHAPE[3]
-    raw = (read(logits, start, columns(0, SHAPE), SHAPE, SOFTPLUS),)
+    raw = (read(logits, start, columns(0, SHAPE), SHAPE),)
     for j in tl.static_range(1, PIECES):
-        raw = raw + (read(logits, start, columns(j, SHAPE), SHAPE, SOFTPLUS),)
+        raw = raw + (read(logits, start, columns(j, SHAPE), SHAPE),)
     norm = size_of(raw[0], columns(0, SHAPE), SHAPE)
     held = (others(raw[0], 0, y, SHAPE),)
     top = held[0]
@@ -76,7 +100,7 @@ def hold(logits, start, y, SHAPE: tl.constexpr):
     if PIECES == 0:
         for begin in range(BLOCK, SHAPE[0], BLOCK):
             column = columns(0, SHAPE) + begin
-            f = read(logits, start, column, SHAPE, SOFTPLUS)
+            f = read(logits, start, column, SHAPE)
             norm += folded((size_of(f, column, SHAPE),), 1, SHAPE)[0]
             top = tl.maximum(top, largest(others(f, begin, y, SHAPE), SHAPE))
     return held, tl.sum(norm, 1, keep_dims=True), tl.max(top, 1, keep_dims=True)
@@ -152,7 +176,7 @@ def count_present(logits, start, y, f_y, held, SHAPE: tl.constexpr):
     else:
         sums = zeros(2, SHAPE)
         for begin in range(0, SHAPE[0], BLOCK):
-            f = others(read(logits, start, columns(0, SHAPE) + begin, SHAPE, SHAPE[3]), begin, y, SHAPE)
+            f = others(read(logits, start, columns(0, SHAPE) + begin, SHAPE), begin, y, SHAPE)
             sums = plus(sums, folded(_present(f), 2, SHAPE), 2)
     sums = totals(sums, 2)
     return plus(sums, _present(f_y), 2) if SHAPE[4] else sums
@@ -176,7 +200,7 @@ def again(row, raw, begin, BACK: tl.constexpr, SHAPE: tl.constexpr):
     """Logits of a long row, ``begin`` classes from its start or end, and their classes."""
     LAST: tl.constexpr = (SHAPE[0] - 1) // SHAPE[1] * SHAPE[1]
     first = LAST - begin if BACK else begin
-    return others(logit_of(raw, SHAPE[3]), first, row[2], SHAPE), columns(0, SHAPE) + first
+    return others(logit_of(raw, SHAPE), first, row[2], SHAPE), columns(0, SHAPE) + first
 
 
 @triton.jit

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from labelhedge.kernels._elementary import LN2, at_least
 from labelhedge.kernels._row import (
+    BEYOND,
     columns,
     folded,
     label_too,
@@ -58,9 +59,10 @@ def survey(logits, start, y, power, SOLVE: tl.constexpr, SHAPE: tl.constexpr):
     VALUES: tl.constexpr = moments_twice if SOLVE == "exact" else moments
     ORDER: tl.constexpr = _order(SOLVE, SHAPE)
     COUNT: tl.constexpr = 6 if SOLVE == "exact" else ORDER + 1
-    f = read(logits, start, columns(0, SHAPE), SHAPE, SHAPE[3])
-    more = read(logits, start, columns(1, SHAPE), SHAPE, SHAPE[3])
+    f = read(logits, start, columns(0, SHAPE), SHAPE)
+    more = read(logits, start, columns(1, SHAPE), SHAPE)
     reference = tl.max(tl.maximum(others(f, 0, y, SHAPE), others(more, BLOCK, y, SHAPE)), 1, keep_dims=True)
+    reference = tl.maximum(reference, BEYOND)
     guess = power
     if NORMALIZED:
         sizes = size_of(f, columns(0, SHAPE), SHAPE) + size_of(more, columns(1, SHAPE), SHAPE)
@@ -72,7 +74,7 @@ def survey(logits, start, y, power, SOLVE: tl.constexpr, SHAPE: tl.constexpr):
     following = load(logits, start, columns(0, SHAPE), False, SHAPE)
     for begin in range(0, SHAPE[0], BLOCK):
         column = columns(0, SHAPE) + begin
-        f = logit_of(following, SHAPE[3])
+        f = logit_of(following, SHAPE)
         following = load(logits, start, tl.minimum(begin + BLOCK, LAST) + columns(0, SHAPE), False, SHAPE)
         norm += folded((size_of(f, column, SHAPE),), 1, SHAPE)[0]
         f = others(f, begin, y, SHAPE)
@@ -92,16 +94,16 @@ def _order(solve: str, shape: tuple[Any, ...]) -> int:
 def moments_at(row, rate, SOLVE: tl.constexpr, SHAPE: tl.constexpr):
     """``Σe`` and ``Σed``. Of a long row they are carried here from the guessed rate, if it is near.
 
-    By Taylor's formula for the logarithm of a sum of exponentials.
+    By Taylor's formula for the logarithm of a sum of exponentials. With masked classes the first pass has found none.
     """
-    if SHAPE[2] > 0:
+    if SHAPE[2] > 0 or SHAPE[7]:
         return two_moments(row, rate, True, SHAPE)
     else:
         found, guess, reference = row[5]
         shift = row[4] - reference
         e_sum, mean = found[0], found[1] / found[0]
         near = (shift * rate > -LARGEST) & (e_sum > 0.0)
-        growth = mean
+        growth = tl.where(rate == guess, 0.0, mean)  # of masked classes the mean is NaN
         if _order(SOLVE, SHAPE) == 3:
             move = (rate - guess) * LN2
             square, cube = found[2] / e_sum, found[3] / e_sum
@@ -121,7 +123,7 @@ def moments_at(row, rate, SOLVE: tl.constexpr, SHAPE: tl.constexpr):
 def moments_near_and_twice(row, rate, SHAPE: tl.constexpr):
     """Three moments at a rate near ``rate`` and at twice that; and how many times that rate ``rate`` is, and back."""
     one = tl.full(rate.shape, 1.0, tl.float32)
-    if SHAPE[2] > 0:
+    if SHAPE[2] > 0 or SHAPE[7]:
         once, twice = three_moments_twice(row, rate, SHAPE)
         return once, twice, one, one
     else:

@@ -76,7 +76,8 @@ def compiled(id: str, finish: Callable[..., Any] | None, terms: Callable[..., An
 def _jit(function: Callable[..., Any]) -> Any:
     """A function of numbers for Triton, and those that it calls."""
     assert isinstance(function, FunctionType)
-    names = function.__globals__ | ELEMENTARY | {"tl": tl}  # Triton's interpreter looks for its own module here
+    names = function.__globals__ | ELEMENTARY | {"Any": tl.tensor}  # the compiler looks at annotations
+    names["tl"] = tl  # Triton's interpreter looks for its own module here
     for name in function.__code__.co_names:
         if name not in ELEMENTARY and isinstance(names.get(name), FunctionType):
             names[name] = _jit(names[name])

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from labelhedge.kernels._elementary import INTERPRETED as _INTERPRETED
-from labelhedge.kernels._visit import LARGE_LAMBDA
+from labelhedge.kernels._results import LARGE_LAMBDA
 from labelhedge.kernels._visit import count as _count
 from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
 from labelhedge.kernels._visit import rescale as _rescale
@@ -89,6 +89,7 @@ class Prepared:
         shape = (
             *(classes, how.block, how.pieces, call.normalize == "softplus", apart, call.normalize == "l1"),
             math.gcd(align, 16 // logits.element_size(), max(1, how.block // (32 * how.warps))),
+            False,
         )
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),

@@ -1,11 +1,14 @@
 """Every loss as a module, the registry, and what a loss of one's own is made of."""
 
+from typing import TYPE_CHECKING
+
+from labelhedge._deprecation import warn_renamed
 from labelhedge.losses import classes
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
 from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
-from labelhedge.losses._options import Interval, Number, Options
+from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, State, create, get, names, one_by_one
 from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
@@ -22,6 +25,7 @@ __all__ = [
     "LossSpec",
     "masked_classes",
     "names",
+    "Normalize",
     "Number",
     "one_by_one",
     "Options",
@@ -49,3 +53,12 @@ PAPER = (
     "mae",
 )
 """The 15 losses of the paper's leaderboard, best first."""
+
+if not TYPE_CHECKING:
+    _RENAMED = {"Common": "Options", "PerSampleLoss": "Loss"}
+
+    def __getattr__(name):
+        if name not in _RENAMED:
+            raise AttributeError(f"module 'labelhedge.losses' has no attribute {name!r}")
+        warn_renamed(f"losses.{name}", f"losses.{_RENAMED[name]}", removed_in="0.3", stacklevel=2)
+        return globals()[_RENAMED[name]]

@@ -135,12 +135,31 @@ class Batch:
         return weight
 
 
-def prepare(spec: LossSpec, logits: Tensor, target: Tensor, options: Mapping[str, Any]) -> Batch:
-    """Check every argument of a call, ``options`` being all of the loss, and bring it into the form of the formulas."""
-    key = _key(spec, logits, target, options)
-    if key is not None and key in _REMEMBERED:
-        return _again(_REMEMBERED[key], logits, target)
-    options = {name: spec.check(name, value) for name, value in options.items()}
+@dataclass(frozen=True)
+class Settings:
+    """All options of a loss."""
+
+    options: Mapping[str, Any]
+    plain: tuple[Any, ...] | None
+    """Their values, if there are numbers and names alone among them."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        """The options as they are."""
+        values = tuple(options.values())
+        return cls(options, values if all(type(value) in _PLAIN for value in values) else None)
+
+
+_PLAIN = frozenset({type(None), int, float, str})
+
+
+def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Batch:
+    """Check every argument of a call, and bring it into the form of the formulas."""
+    key = _key(spec, logits, target, settings)
+    known = None if key is None else _REMEMBERED.get(key)
+    if known is not None:
+        return _again(known, logits, target)
+    options = {name: spec.check(name, value) for name, value in settings.options.items()}
     params = {name: options[name] for name in spec.own}
     given, logits = logits, classes_last(logits, target, options["class_dim"])
     classes = logits.shape[-1]
@@ -195,22 +214,15 @@ _REMEMBERED: dict[Hashable, Batch] = {}
 """Batches whose arguments have been checked, without what differs from call to call."""
 
 
-def _key(spec: LossSpec, logits: Tensor, target: Tensor, options: Mapping[str, Any]) -> Hashable:
+def _key(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Hashable:
     """What decides on everything that is to be checked; None where that includes more than plain numbers and names.
 
     Checking can take longer than the computation, so it is done once for all batches of a kind.
     """
-    if target.dtype != torch.long or is_traced() or logits.dim() != 2:
+    if settings.plain is None or target.dtype != torch.long or logits.dim() != 2 or is_traced():
         return None
-    values = tuple(options.values())
-    for value in values:
-        if type(value) not in _PLAIN:
-            return None
     kind = (logits.dtype, logits.shape, logits.stride(), logits.device, target.shape, target.device)
-    return (spec, kind, values)
-
-
-_PLAIN = frozenset({type(None), int, float, str})
+    return (spec, kind, settings.plain)
 
 
 def _again(known: Batch, logits: Tensor, target: Tensor) -> Batch:
@@ -269,27 +281,27 @@ def _refuse_shapes(values: Tensor, dim: int, target: Tensor) -> NoReturn:
 def _as_indices(target: Tensor) -> Tensor:
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must be class indices or class probabilities, got dtype {target.dtype}")
-    return target.long()
+    return target if target.dtype == torch.long else target.long()
 
 
 def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
-    target = _as_indices(target).unsqueeze(-1)
+    indices = _as_indices(target).unsqueeze(-1)
     if is_free_to_read(target):
         if target.numel() == 0:
-            return target, None
-        low, high = (int(extreme) for extreme in torch.aminmax(target))
-        if low >= 0 and high < classes and not 0 <= ignore_index < classes:
-            return target, None
-        valid = target != ignore_index
-        outside = valid & ((target < 0) | (target >= classes))
+            return indices, None
+        lowest, highest = torch.aminmax(target)
+        if lowest.item() >= 0 and highest.item() < classes and not 0 <= ignore_index < classes:
+            return indices, None
+        valid = indices != ignore_index
+        outside = valid & ((indices < 0) | (indices >= classes))
         if outside.any():
             raise ValueError(
-                f"target must be in [0, {classes}) or ignore_index={ignore_index}, got {int(target[outside][0])}"
+                f"target must be in [0, {classes}) or ignore_index={ignore_index}, got {int(indices[outside][0])}"
             )
     else:
-        valid = target != ignore_index
-    return torch.where(valid, target, 0), valid
+        valid = indices != ignore_index
+    return torch.where(valid, indices, 0), valid
 
 
 def per_sample(name: str, value: Any, logits: Tensor, target: Tensor | None) -> Any:

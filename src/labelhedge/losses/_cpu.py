@@ -100,9 +100,8 @@ class _OfLogP(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, batch: Batch) -> Tensor:
         form = batch.spec.closed_form
         assert form is not None
-        assert form.finish is not None
         log_p = log_softmax(logits)
-        value, slope = form.finish(take(log_p, batch.target), [batch.params[name] for name in form.params])
+        value, slope = form.finished(take(log_p, batch.target), [batch.params[name] for name in form.params])
         ctx.save_for_backward(logits)
         ctx.batch, ctx.log_p, ctx.slope = batch, log_p, slope
         return batch.reduce(value)
@@ -243,7 +242,6 @@ def _rows_of_probabilities(
     """For a loss of the softmax; ``share`` is None where no gradient is wanted."""
     form = batch.spec.closed_form
     assert form is not None
-    assert form.finish is not None
     params = [at(batch.params[name]) for name in form.params]
     unit, scale = _scales(f, batch, at)
     log_p = log_softmax(f if scale is None else torch.mul(f, scale, out=outputs[0]))
@@ -273,7 +271,6 @@ def _with_sums(
     """The value of a loss that needs sums over the classes; of the gradient P, what all classes get, and E."""
     form = batch.spec.closed_form
     assert form is not None
-    assert form.finish is not None
     psi = None
     if form.terms is None:
         sums: tuple[Any, ...] = (log_p.sum(-1, keepdim=True),)
@@ -281,7 +278,7 @@ def _with_sums(
         q = gaps(f if scale is None else f * scale, y, at(batch.params["margin"])) if "margin" in batch.params else None
         term, psi = form.terms(log_p.exp(), q, params)
         sums = (0.0, term.scatter(-1, y, 0.0).sum(-1, keepdim=True), psi.sum(-1, keepdim=True))
-    value, on_p, on_psi, everywhere, on_label = form.finish(log_p_y, sums, float(f.shape[-1]), params)
+    value, on_p, on_psi, everywhere, on_label = form.finished(log_p_y, params, sums, float(f.shape[-1]))
     if f.amin().item() == -math.inf:
         value = value * math.nan  # a masked class: the formula knows what to do
     if psi is not None:

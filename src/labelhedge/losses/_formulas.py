@@ -61,11 +61,11 @@ def through_log_softmax(slope: Tensor, log_p: Tensor, target: Tensor) -> Tensor:
     return _LOG_SOFTMAX_BACKWARD(sparse, log_p, -1, log_p.dtype)
 
 
-_LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._log_softmax_backward_data.default
+_LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch._log_softmax_backward_data
 
 
 def take(values: Tensor, target: Tensor | None) -> Tensor:
-    """The entry of the label, ``(..., 1)``; with ``target=None`` the entries of all labels, 0 for one that is masked."""
+    """The entry of the label, ``(..., 1)``; with ``target=None`` those of all labels, 0 for one that is masked."""
     if target is None:
         masked = masked_classes(values)
         return values if masked is None else torch.where(masked, 0.0, values)

@@ -9,8 +9,9 @@ from typing import Any, ParamSpec, Protocol, cast
 
 from torch import Tensor
 
-from labelhedge.losses._batch import prepare
+from labelhedge.losses._batch import Settings, prepare
 from labelhedge.losses._loss import Loss
+from labelhedge.losses._spec import OF_STATE
 
 P = ParamSpec("P")
 
@@ -30,7 +31,7 @@ def function_of(module: Callable[P, Loss]) -> LossFunction[P]:
 
     def function(logits: Tensor, target: Tensor, weight: Tensor | None = None, **options: Any) -> Tensor:
         spec.refuse_unknown(options)
-        batch = prepare(spec, logits, target, {**spec.options, **options, "weight": weight})
+        batch = prepare(spec, logits, target, Settings.of({**spec.options, **options, "weight": weight}))
         return kind.of_batch(batch, {})[0]
 
     name = re.sub(r"\W", "_", spec.id)
@@ -45,14 +46,17 @@ def function_of(module: Callable[P, Loss]) -> LossFunction[P]:
 
 
 def _signature(kind: type[Loss]) -> inspect.Signature:
-    """What type checkers see as well."""
-    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("logits", "target")]
-    return inspect.Signature([*first, *list(inspect.signature(kind.__init__).parameters.values())[1:]])
+    """That of the class, less what says how much state to keep: a function keeps none."""
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = [inspect.Parameter(name, either, annotation="Tensor") for name in ("logits", "target")]
+    options = [p for p in inspect.signature(kind).parameters.values() if p.name not in OF_STATE]
+    return inspect.Signature([*first, *options], return_annotation="Tensor")
 
 
 def _documentation(kind: type[Loss], name: str) -> str:
-    """The text of the class, with a call of the function in its example."""
+    """The text of the class for the function: its example calls it, and nothing is said of how much state to keep."""
     text = inspect.getdoc(kind) or ""
+    text = re.sub(rf"^    ({'|'.join(OF_STATE)}): .*\n(        .*\n)*", "", text, flags=re.MULTILINE)
     call = re.compile(rf"{kind.__name__}\((.*?)\)\((.*)\)$", re.MULTILINE)
     text = call.sub(lambda found: f"{name}({', '.join(filter(None, (found[2], found[1])))})", text)
     return text.replace("Args:\n", "Args:\n    logits: See Shape.\n    target: See Shape.\n", 1)

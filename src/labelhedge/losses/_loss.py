@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
-from labelhedge.losses._batch import Batch, prepare
+from labelhedge.losses._batch import Batch, Settings, prepare
 from labelhedge.losses._options import Number
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
 
@@ -62,6 +62,12 @@ class Loss(nn.Module):
 
     It is called before the formula, which sees the new values; its arguments are those of the formula.
     """
+    end_of_epoch: ClassVar[Callable[..., Mapping[str, Tensor]]] = staticmethod(_nothing_new)
+    """A hook after an epoch: new state from the predictions for all training samples, which come part after part.
+
+    A static method with the arguments of the formula. A loss that has one gets the predictions from the engines after
+    the epochs that their recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -107,18 +113,10 @@ class Loss(nn.Module):
         else:
             self.register_parameter(state.name, nn.Parameter(values))
 
-    def end_of_epoch(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
-        """A hook after an epoch: new values of the state, from the logits of all training samples, part after part.
-
-        A loss that overrides it gets the predictions of its training set from the engines after the epochs that their
-        recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
-        """
-        return rows
-
     @property
     def wants_predictions(self) -> bool:
         """Whether the loss has an :meth:`end_of_epoch` of its own."""
-        return type(self).end_of_epoch is not Loss.end_of_epoch
+        return self.end_of_epoch is not _nothing_new
 
     @property
     def options(self) -> dict[str, Any]:
@@ -126,14 +124,20 @@ class Loss(nn.Module):
         return {name: getattr(self, name) for name in self.spec.options}
 
     def _prepared(self, logits: Tensor, target: Tensor) -> Batch:
-        if torch.compiler.is_compiling():
-            return prepare(self.spec, logits, target, self.options)
-        plain, buffers, learnt = self.__dict__, self._buffers, self._parameters  # quicker than getattr
-        given = {
-            name: plain[name] if name in plain else buffers[name] if name in buffers else learnt[name]
-            for name in self.spec.options
-        }
-        return prepare(self.spec, logits, target, given)
+        settings = None if torch.compiler.is_compiling() else self.__dict__.get("_settings")
+        if settings is None:
+            settings = Settings.of(self.options)
+            if settings.plain is not None and not torch.compiler.is_compiling():
+                self.__dict__["_settings"] = settings
+        return prepare(self.spec, logits, target, settings)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__.pop("_settings", None)
+
+    if TYPE_CHECKING:  # nn.Module's takes anything; like it this returns Any, since Tensor.backward has no types
+
+        def __call__(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Any: ...
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         batch = self._prepared(logits, target)
@@ -160,10 +164,28 @@ class Loss(nn.Module):
         return self._step(self._prepared(logits, target), rows)
 
     def _step(self, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
-        kinds = {state.name: state for state in self.spec.state}
-        inside = {name: value.unsqueeze(-1) if kinds[name].shape == () else value for name, value in rows.items()}
-        loss, new = self.of_batch(batch, inside)
-        return loss, {n: value.squeeze(-1) if kinds[n].shape == () else value for n, value in new.items()}
+        loss, new = self.of_batch(batch, self._inside(rows))
+        return loss, self._outside(new)
+
+    @torch.no_grad()
+    def review(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
+        """What :meth:`end_of_epoch` makes of samples that have this state; for callers that keep it themselves."""
+        batch, inside = self._prepared(logits, target).plain(), self._inside(rows)
+        new = self.end_of_epoch(batch.scaled_logits(), batch.target, **batch.params, **inside)
+        return self._outside({name: kept_where_ignored(batch, inside[name], value) for name, value in new.items()})
+
+    def _inside(self, rows: Rows) -> Rows:
+        """State as formulas take it."""
+        return {name: value.unsqueeze(-1) if name in self._numbers else value for name, value in rows.items()}
+
+    def _outside(self, rows: Rows) -> Rows:
+        """The inverse of :meth:`_inside`."""
+        return {name: value.squeeze(-1) if name in self._numbers else value for name, value in rows.items()}
+
+    @property
+    def _numbers(self) -> set[str]:
+        """The state that is a single number."""
+        return {state.name for state in self.spec.state if state.shape == ()}
 
     @classmethod
     def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
@@ -214,7 +236,7 @@ class Loss(nn.Module):
     def refresh(self, logits: Tensor, target: Tensor, index: Tensor) -> None:
         """Let the loss make of the predictions for the samples at ``index`` what it does after an epoch."""
         rows = self._rows(index, self._prepared(logits, target))
-        self._write(index, self.end_of_epoch(logits, target, rows))
+        self._write(index, self.review(logits, target, rows))
 
     def _rows(self, index: Tensor | None, batch: Batch) -> Rows:
         """The state of the samples at ``index``; none for samples that are not of the training set."""
@@ -237,6 +259,7 @@ class Loss(nn.Module):
             if self._touched is None:
                 kept = next(getattr(self, state.name) for state in self.spec.state if state.per_sample)
                 self._touched = torch.zeros(len(kept), dtype=torch.bool, device=kept.device)
+                state_of.warn_of_broadcast(self)
             self._touched.index_fill_(0, index.to(self._touched.device, torch.long).flatten(), True)
         for name, value in new.items():
             state_of.write(getattr(self, name), index, value)

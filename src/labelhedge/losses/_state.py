@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from labelhedge.losses._options import is_free_to_read
 
@@ -63,10 +65,24 @@ def has_company() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def warn_of_broadcast(module: nn.Module) -> None:
+    """Warn if ``DistributedDataParallel``, inside whose forward pass this is called, overwrites the buffers."""
+    outer = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
+    if outer is not None and outer.will_sync_module_buffers():
+        own = {id(buffer) for buffer in module.buffers()}
+        if any(id(buffer) in own for buffer in outer.modules_buffers):
+            name = type(module).__name__
+            warnings.warn(
+                f"DistributedDataParallel overwrites what {name} keeps of the training samples, in every step and with "
+                f"what the first process keeps; call {name} outside of the module that it wraps",
+                stacklevel=4,
+            )
+
+
 @torch.no_grad()
 def merge(values: Tensor, touched: Tensor, how: str, group: Any) -> None:
     """Merge ``values`` ``(N, ...)`` of all processes, each of which has ``touched`` ``(N,)`` some of the samples."""
-    number = values.dtype if values.is_floating_point() else torch.float32
+    number = values.dtype if values.is_floating_point() else torch.float64  # which holds large integers
     mine = touched.view(-1, *[1] * (values.dim() - 1))
     count = touched.to(number)
     if how == "max":
@@ -80,4 +96,4 @@ def merge(values: Tensor, touched: Tensor, how: str, group: Any) -> None:
         total /= count.clamp(min=1).view(mine.shape)
     if not values.is_floating_point():
         total = total.round()
-    values.copy_(torch.where((count > 0).view(mine.shape), total, values.to(number)).to(values.dtype))
+    values.copy_(torch.where((count > 0).view(mine.shape), total.to(values.dtype), values))

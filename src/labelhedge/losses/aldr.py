@@ -12,7 +12,7 @@ from torch import Tensor
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
@@ -44,13 +44,17 @@ class ALDRKLLoss(Loss):
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log
+            K/λ0``, which keeps λ in [λ0/2, λ0].
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         num_samples: How many training samples to keep λ of; None: none.
         normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
             ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -147,14 +151,18 @@ def aldr_kl(
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
         weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log
+            K/λ0``, which keeps λ in [λ0/2, λ0].
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target: for Algorithm 1,
             ``aldr_lambda(..., start=lam)``.
         normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
             ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Example:
@@ -170,7 +178,7 @@ def aldr_kl(
         **options,
     }
     ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
+    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
     return _loss(batch if lam is None else batch.with_params(lam=_checked("lam", lam, batch)))[0]
 
 
@@ -193,14 +201,17 @@ def aldr_lambda(
         logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None, which keeps λ in [λ0/2, λ0].
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log
+            K/λ0``, which keeps λ in [λ0/2, λ0].
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         start: λ in [0, ∞] of the shape of the target.
         normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
             ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``temperature``, ``class_dim`` and ``backend``, see
-            :class:`labelhedge.losses.Options`.
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``temperature``, which divides the
+            logits after the normaliser (1); ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last
+            dimension); ``backend``, ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or
+            ``"triton"``. More in :class:`labelhedge.losses.Options`.
 
     Returns:
         λ in the shape of the target, without gradient.
@@ -211,7 +222,7 @@ def aldr_lambda(
     """
     given: dict[str, Any] = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "normalize": normalize, **options}
     ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, {**ALDRKLLoss.spec.options, **given})
+    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
     with torch.no_grad():
         return _loss(batch, None if start is None else _checked("start", start, batch))[1].squeeze(-1)
 

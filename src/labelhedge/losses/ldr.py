@@ -62,11 +62,14 @@ class LDRKLLoss(Loss):
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target. 0 is :class:`CSLoss`, ∞ the mean gap.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. ``"l1"``, the default, as in the paper's experiments: divided by
             ``‖f‖₁/K``; ``"softplus"``: the same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:

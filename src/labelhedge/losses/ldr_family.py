@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from labelhedge.losses._batch import prepare
+from labelhedge.losses._batch import Settings, prepare
 from labelhedge.losses._formulas import gaps
 from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
@@ -48,13 +48,16 @@ class LDRLoss(Loss):
         regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
         constraint: The set Ω: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
         k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
-        lam: λ at least 0, a number or a tensor; ∞ is allowed except for ``"kl"`` on ``"capped"``, where the loss would
-            be infinite.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        lam: λ in [0, ∞], a number or a tensor that broadcasts against the target; ∞ is not allowed for ``"kl"`` on
+            ``"capped"``, where the loss would be infinite.
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -126,11 +129,14 @@ class LDRkKLLoss(Loss):
         weight: ``(K,)``, what each class counts; None: all the same.
         lam: λ in [0, ∞), a number or a tensor that broadcasts against the target; 0 is :class:`TopKSVMLoss`.
         k: An integer in [1, K], or a tensor of them that broadcasts against the target.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -175,11 +181,14 @@ class TopKSVMLoss(Loss):
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
         k: An integer in [1, K], or a tensor of them that broadcasts against the target.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -223,12 +232,16 @@ class LDRQuadraticLoss(Loss):
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
-        k: None for the simplex, or for Ω(k) an integer in [1, K] or a tensor of them.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        k: None for the simplex, or for Ω(k) an integer in [1, K] or a tensor of them that broadcasts against the
+            target.
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -290,12 +303,14 @@ def ldr_weights(
         regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
         constraint: The set Ω: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
         k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
-        lam: λ at least 0, a number or a tensor; finite for ``"kl"`` on ``"capped"``.
-        margin: c, at least 0: a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
+        lam: λ in [0, ∞], a number or a tensor that broadcasts against the target; finite for ``"kl"`` on ``"capped"``.
+        margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``temperature`` and ``class_dim``, see :class:`labelhedge.losses.Options`.
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``temperature``, which divides the
+            logits after the normaliser (1); ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last
+            dimension). More in :class:`labelhedge.losses.Options`.
 
     Example:
         >>> ldr_weights(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)
@@ -304,7 +319,7 @@ def ldr_weights(
     given: dict[str, Any] = {"regularizer": regularizer, "constraint": constraint, "k": k, "lam": lam, "margin": margin}
     given |= {"normalize": normalize, **options}
     LDRLoss.spec.refuse_unknown(given)
-    batch = prepare(LDRLoss.spec, logits, target, {**LDRLoss.spec.options, **given})
+    batch = prepare(LDRLoss.spec, logits, target, Settings.of({**LDRLoss.spec.options, **given}))
     _refuse_infinite(lam, regularizer, constraint)
     assert batch.target is not None
     q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labelhedge._deprecation import warn_renamed
 from labelhedge.losses import _kernels as kernels
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses.aldr import ALDRKLLoss
@@ -64,7 +65,9 @@ def linear_ce(
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:
@@ -99,10 +102,12 @@ def linear_ldr_kl(
         linear_bias: ``(K,)`` or None.
         weight: ``(K,)``, what each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
-        margin: c, at least 0, a number or a tensor of K values.
+        margin: c in [0, ∞), a number or a tensor of K values.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
             same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:
@@ -139,12 +144,15 @@ def linear_aldr_kl(
         linear_bias: ``(K,)`` or None.
         weight: ``(K,)``, what each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
-        alpha: α > 0, likewise; ``2 log K/λ0`` if it is None.
-        margin: c, at least 0, a number or a tensor of K values.
+        alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is
+            ``2 log K/λ0``.
+        margin: c in [0, ∞), a number or a tensor of K values.
         lam: λ in [0, ∞] at which to take the loss instead, of the shape of the target.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
             same after a softplus; None: nothing.
-        **options: ``ignore_index``, ``reduction``, ``temperature`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1); ``backend``,
+            ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Returns:
@@ -174,6 +182,12 @@ def _loss(
     given: dict[str, Any],
     lam: Tensor | None = None,
 ) -> Tensor:
+    if "class_weight" in given:
+        warn_renamed("class_weight", "weight", removed_in="0.3", stacklevel=3)
+        given["weight"] = given.pop("class_weight")
+    if "bias" in given:
+        warn_renamed("bias", "linear_bias", removed_in="0.3", stacklevel=3)
+        bias = given.pop("bias")
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[-1]:
         raise ValueError(
             "hidden must have shape (..., H) and linear_weight (K, H), "
@@ -186,11 +200,11 @@ def _loss(
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     spec = kind.spec
     spec.refuse_unknown(given)
-    options = {**spec.options, "class_dim": -1, **given}
+    settings = Settings.of({**spec.options, "class_dim": -1, **given})
     stand_in = hidden.new_empty(()).expand(*hidden.shape[:-1], len(weight))  # of the logits, for the checks
-    batch = prepare(spec, stand_in, target, options)
+    batch = prepare(spec, stand_in, target, settings)
     if not batch.for_kernels:
-        batch = prepare(spec, F.linear(hidden, weight, bias), target, options)
+        batch = prepare(spec, F.linear(hidden, weight, bias), target, settings)
     if lam is not None:
         batch = batch.with_params(lam=per_sample("lam", lam, batch.logits, batch.target))
     if not batch.for_kernels:

@@ -56,7 +56,10 @@ class NCELoss(Loss):
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -102,12 +105,16 @@ class NCERCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        alpha: α, the weight of :class:`NCELoss`, at least 0.
-        beta: β, the weight of :class:`RCELoss`, at least 0.
-        A: What stands for log 0, negative; log 1e-4 by default.
+        alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
+        beta: β in [0, ∞), the weight of :class:`RCELoss`, a number or a tensor that broadcasts against the target.
+        A: What stands for log 0, in (-∞, 0), a number or a tensor that broadcasts against the target; log 1e-4 by
+            default.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -156,13 +163,16 @@ class NCEAGCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        alpha: α, the weight of :class:`NCELoss`, at least 0.
-        beta: β, the weight of :class:`AGCELoss`, at least 0.
-        a: Positive.
-        q: Positive.
+        alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
+        beta: β in [0, ∞), the weight of :class:`AGCELoss`, a number or a tensor that broadcasts against the target.
+        a: In (0, ∞), a number or a tensor that broadcasts against the target.
+        q: In (0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -212,13 +222,16 @@ class NCEAULLoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        alpha: α, the weight of :class:`NCELoss`, at least 0.
-        beta: β, the weight of :class:`AULLoss`, at least 0.
-        a: Above 1.
-        q: Positive.
+        alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
+        beta: β in [0, ∞), the weight of :class:`AULLoss`, a number or a tensor that broadcasts against the target.
+        a: In (1, ∞), a number or a tensor that broadcasts against the target.
+        q: In (0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:

@@ -85,7 +85,10 @@ class CELoss(Loss):
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -137,7 +140,10 @@ class MAELoss(Loss):
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -184,7 +190,10 @@ class MSELoss(Loss):
         weight: ``(K,)``, what each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -233,10 +242,13 @@ class GCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        q: In [0, 1]; a number, or a tensor that broadcasts against the class indices.
+        q: In [0, 1], a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -284,11 +296,16 @@ class SCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        alpha: Weight of cross entropy, in [0, 1]. At 0 the loss is symmetric.
-        A: What stands for log 0 in reverse cross entropy, negative.
+        alpha: Weight of cross entropy, in [0, 1], a number or a tensor that broadcasts against the target. At 0 the
+            loss is symmetric.
+        A: What stands for log 0 in reverse cross entropy, in (-∞, 0), a number or a tensor that broadcasts against the
+            target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -337,10 +354,14 @@ class RCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        A: What stands for log 0, negative; log 1e-4 by default.
+        A: What stands for log 0, in (-∞, 0), a number or a tensor that broadcasts against the target; log 1e-4 by
+            default.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._batch import Batch, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import log_softmax, take
 from labelhedge.losses._loss import Loss, Rows
@@ -48,12 +48,15 @@ class TGCELoss(Loss):
 
     Args:
         weight: ``(K,)``, what each class counts; None: all the same.
-        q: In [0, 1]; a number, or a tensor that broadcasts against the class indices.
-        k: In [0, 1], likewise.
+        q: In [0, 1], a number or a tensor that broadcasts against the target.
+        k: In [0, 1], a number or a tensor that broadcasts against the target.
         num_samples: How many training samples to keep the mask of; None: none.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Shape:
@@ -113,15 +116,12 @@ class TGCELoss(Loss):
             batch = replace(batch.with_params(**rows), spec=_MASKED)
         return super().of_batch(batch, {})[0], {}
 
-    def end_of_epoch(self, logits: Tensor, target: Tensor, rows: Rows) -> Rows:
-        """Keep the samples whose ``p_y`` exceeds k, and no others; ignored ones stay as they are."""
-        batch = self._prepared(logits, target).plain()
-        if batch.target is None:
+    @staticmethod
+    def end_of_epoch(logits: Tensor, target: Tensor | None, q: Number, k: Number, keep: Tensor) -> Rows:
+        """Keep the samples whose ``p_y`` exceeds k, and no others."""
+        if target is None:
             raise ValueError("target must be class indices")
-        believed = take(log_softmax(batch.scaled_logits()).exp(), batch.target) > batch.params["k"]
-        if batch.valid is not None:
-            believed = torch.where(batch.valid, believed, rows["keep"].unsqueeze(-1))
-        return {"keep": believed.squeeze(-1)}
+        return {"keep": take(log_softmax(logits).exp(), target) > k}
 
 
 _MASKED = dataclasses.replace(
@@ -152,12 +152,15 @@ def tgce(
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes, or class
             probabilities in the shape of the logits.
         weight: ``(K,)``, what each class counts; None: all the same.
-        q: In [0, 1]; a number or a tensor that broadcasts against the class indices.
-        k: In [0, 1], likewise.
+        q: In [0, 1], a number or a tensor that broadcasts against the target.
+        k: In [0, 1], a number or a tensor that broadcasts against the target.
         keep: Booleans that broadcast against the class indices, or None for the printed formula.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
-        **options: ``ignore_index``, ``reduction``, ``temperature``, ``class_dim`` and ``backend``, see
+        **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
+            (the default) or ``"sum"``; ``temperature``, which divides the logits after the normaliser (1);
+            ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last dimension); ``backend``, ``"auto"``
+            (fused kernels where they serve, the default), ``"torch"`` or ``"triton"``. More in
             :class:`labelhedge.losses.Options`.
 
     Example:
@@ -168,7 +171,7 @@ def tgce(
     """
     given: dict[str, Any] = {"weight": weight, "q": q, "k": k, "normalize": normalize, **options}
     TGCELoss.spec.refuse_unknown(given)
-    batch = prepare(TGCELoss.spec, logits, target, {**TGCELoss.spec.options, **given})
+    batch = prepare(TGCELoss.spec, logits, target, Settings.of({**TGCELoss.spec.options, **given}))
     if keep is None:
         return TGCELoss.of_batch(batch, {})[0]
     if keep.dtype != torch.bool:

@@ -1,5 +1,6 @@
-"""Networks."""
+"""The networks that are trained here: stacked perceptrons, and ResNets for images."""
 
 from labelhedge.models.mlp import StackedMLP
+from labelhedge.models.resnet import ResNet, load_pretrained, resnet18, resnet50
 
-__all__ = ["StackedMLP"]
+__all__ = ["ResNet", "StackedMLP", "load_pretrained", "resnet18", "resnet50"]

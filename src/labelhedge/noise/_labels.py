@@ -1,5 +1,7 @@
 """What every noise model takes and returns."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Noise that looks at the features: labels are mistaken where two classes are hard to tell apart."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

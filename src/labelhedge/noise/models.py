@@ -1,5 +1,7 @@
 """Noise that looks at the label alone: uniform, class-dependent, by a matrix, and labels that people gave."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import numpy as np

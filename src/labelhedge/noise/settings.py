@@ -1,5 +1,7 @@
 """The noise of the paper as data: its seven settings, and which classes it mistakes for which."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

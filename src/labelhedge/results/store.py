@@ -39,8 +39,8 @@ class ResultsStore:
         self._folder = _folder(root)
         self.root: Path | str = self._folder.root
 
-    def finished(self, place: str, configuration: str) -> set[str]:
-        """The noises whose results are in the folder ``place``.
+    def finished(self, place: str, *configurations: str) -> set[str]:
+        """The noises whose results are in the folder ``place``, computed with one of these configurations.
 
         Raises:
             UserError: They were computed with another configuration, and new ones must not be mixed with them.
@@ -49,7 +49,7 @@ class ResultsStore:
         for path in self._folder.files(f"networks/{place}"):
             with self._folder.open(path) as file, _parsing(path):
                 metadata = optional("pyarrow.parquet", "bench").read_schema(file).metadata or {}
-            if metadata.get(_CONFIGURATION) != configuration.encode():
+            if metadata.get(_CONFIGURATION) not in [configuration.encode() for configuration in configurations]:
                 raise UserError(f"{path} was computed with other hyperparameters or data; choose another --out")
             noises.update(path.stem.split(_JOINED))
         return noises

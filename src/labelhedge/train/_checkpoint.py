@@ -11,6 +11,8 @@ from labelhedge._errors import UserError
 from labelhedge._files import whole
 
 _FORMAT = 1
+CONTENT = "digest of all images"
+"""The part of a configuration that checkpoints may lack: older ones, and those of images that nobody has read yet."""
 
 
 def save(path: Path, configuration: dict[str, Any], state: dict[str, Any]) -> None:
@@ -38,10 +40,11 @@ def load(path: Path, configuration: dict[str, Any]) -> dict[str, Any] | None:
         return None
     found = read(path)
     for name, value in configuration.items():
-        if found["configuration"].get(name) != value:
+        before = found["configuration"].get(name)
+        if before != value and not (name == CONTENT and before is None):
             raise UserError(
-                f"{path} is the checkpoint of another training: {name} was {found['configuration'].get(name)}, "
-                f"and is {value} now; train elsewhere, or remove it"
+                f"{path} is the checkpoint of another training: {name} was {before}, and is {value} now; train "
+                "elsewhere, or remove it"
             )
     return found["state"]  # type: ignore[no-any-return]
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable, Sequence
+from threading import Lock
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _WARM_UP = 3
+_NUMBERS = itertools.count()
+_RECORDING = Lock()
+"""Held while steps are compiled and recorded, of which a process can do one at a time."""
 
 
 def compiles(device: torch.device) -> bool:
@@ -19,8 +25,7 @@ def compiles(device: torch.device) -> bool:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its operations fused; dimension 1 of its tensors may vary."""
-    torch.compiler.reset()  # or else, after a few losses in one process, the compiler takes the next ones as they are
-    fused = torch.compile(function, fullgraph=True)
+    fused = torch.compile(_copied(function), fullgraph=True)
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
@@ -29,6 +34,19 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return fused(*arguments)
 
     return call
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with code of its own.
+
+    The compiler remembers by its code, and there by its name and line, what it has made of a function. After a few
+    losses in one process it would refuse the next ones.
+    """
+    if isinstance(function, MethodType):
+        return MethodType(_copied(function.__func__), function.__self__)
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_NUMBERS)}")
+    return FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
 
 
 def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.device) -> Callable[[], None]:
@@ -41,6 +59,11 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
     """
     if device.type != "cuda":
         return step
+    with _RECORDING:
+        return _recorded(step, changes)
+
+
+def _recorded(step: Callable[[], None], changes: Sequence[Tensor]) -> Callable[[], None]:
     before = [tensor.clone() for tensor in changes]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -50,7 +73,7 @@ def replayed(step: Callable[[], None], changes: Sequence[Tensor], device: torch.
             _restore(changes, before)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # what other threads do meanwhile does no harm
         step()
     _restore(changes, before)
     return graph.replay

@@ -81,7 +81,7 @@ class Network:
         self.criterion = losses.create(loss, **trial.params, **{**state, **options}).to(self.device, dtype)
         self.weights = list(self.pipeline.parameters())
         self.learnt = list(self.criterion.parameters())
-        self.lr = torch.tensor(trial.lr, device=self.device)
+        self.lr = torch.tensor(trial.lr, device=self.device, dtype=torch.float32)
         self.optimizer = torch.optim.SGD(
             [{"params": self.weights}, *self.criterion.parameter_groups()],
             lr=self.lr,
@@ -157,12 +157,13 @@ class Network:
 
     def end(self, epoch: int) -> float:
         """What is due after an epoch, from 0; its mean loss."""
+        self.criterion.sync()
         keeps = self.criterion.num_samples is not None
         if keeps and self.criterion.wants_predictions and epoch + 1 in self.recipe.review_after:
             own = self.train_rows.tensor_split(self.processes)[self.rank].to(self.device)
             for rows, logits in self.logits(self.source, own):
                 self.criterion.refresh(logits, self.labels[rows], rows)
-        self.criterion.sync()
+            self.criterion.sync()
         return float(summed(self.loss_sum)) / (self.steps * self.processes)
 
     @torch.no_grad()

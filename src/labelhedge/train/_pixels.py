@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ _SHARE = 0.5
 """Of the free memory of the device, what images may take that stay there."""
 _READ = 256
 """Images that are read at a time to be kept."""
+_ENDED = "a process that reads images was ended; the same command goes on"
 
 
 class Resident:
@@ -38,6 +41,9 @@ class Resident:
         """The images of some rows in parts of ``size``, uint8 on the device."""
         for part in torch.split(rows.to(self.images.device), size):
             yield self.images[part]
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
 
 class Streamed:
@@ -57,25 +63,49 @@ class Streamed:
         self.shape = torch.Size((resize or height, resize or width, channels))
         self.resized = resize is not None
         self.device, self.workers = device, workers
+        self._idle: list[DataLoader[Any]] = []
+        """Their processes wait for the next rows, until :meth:`close`."""
 
     def blocks(self, rows: Tensor, size: int) -> Iterator[Tensor]:
         """The images of some rows in parts of ``size``, uint8 on the device."""
-        loader = DataLoader(
-            _Fitted(self.images, self.shape, self.resized),
-            batch_sampler=torch.split(rows.cpu(), size),  # type: ignore[arg-type]
-            num_workers=self.workers,
-            collate_fn=_stack,
-            pin_memory=self.device.type == "cuda",
-        )
+        loader = self._idle.pop() if self._idle else self._loader()
+        loader.batch_sampler[:] = torch.split(rows.cpu(), size)  # type: ignore[index]
+        finished = False
         try:
             for part in loader:
                 if isinstance(part, Exception):  # of a worker
                     raise part
                 yield part.to(self.device, non_blocking=True)
+            finished = True
+        except (EOFError, ConnectionError):  # before torch has heard of it, which then raises wherever this process is
+            with suppress(RuntimeError):
+                time.sleep(1)
+            raise ChildProcessError(_ENDED) from None
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
-            raise ChildProcessError("a process that reads images was ended; the same command goes on") from None
+            raise ChildProcessError(_ENDED) from None
+        finally:
+            self._idle.append(loader)
+            if not finished:
+                self.close()
+
+    def close(self) -> None:
+        """End the processes now: where Python does it some day, it may wait for each of them."""
+        for loader in self._idle:
+            if loader._iterator is not None:
+                loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
+        self._idle.clear()
+
+    def _loader(self) -> DataLoader[Any]:
+        return DataLoader(
+            _Fitted(self.images, self.shape, self.resized),
+            batch_sampler=[],
+            num_workers=self.workers,
+            collate_fn=_stack,
+            pin_memory=self.device.type == "cuda",
+            persistent_workers=self.workers > 0,
+        )
 
 
 class _Fitted(Dataset[Any]):
@@ -145,6 +175,7 @@ def pixels(
         kept[done : done + len(part)] = part
         done += len(part)
         reading(done, len(images))
+    streamed.close()
     return Resident(kept)
 
 

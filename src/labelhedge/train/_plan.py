@@ -57,13 +57,15 @@ def _bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype)
     sizes = (task.inputs.shape[1], *recipe.hidden, task.num_classes)
     numbers = _WEIGHTS * StackedMLP.count_weights(sizes)
     numbers += recipe.batch_size * (4 * sum(recipe.hidden) + _LOGITS * task.num_classes)
-    return numbers * dtype.itemsize + _STATE * _bytes_of_state(loss, len(task.inputs), task.num_classes)
+    return numbers * dtype.itemsize + _STATE * _bytes_of_state(loss, len(task.inputs), task.num_classes, dtype)
 
 
-def _bytes_of_state(loss: str, samples: int, classes: int) -> int:
+def _bytes_of_state(loss: str, samples: int, classes: int, dtype: torch.dtype) -> int:
     """What a loss keeps of the training samples."""
     return sum(
-        math.prod(state.sizes(classes)) * (samples if state.per_sample else 1) * state.dtype.itemsize
+        math.prod(state.sizes(classes))
+        * (samples if state.per_sample else 1)
+        * (dtype if state.dtype.is_floating_point else state.dtype).itemsize
         for state in losses.get(loss).state
     )
 

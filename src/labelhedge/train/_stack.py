@@ -123,11 +123,11 @@ class Stack:
     def _run_epochs(self, run_epoch: Callable[[], None]) -> Iterator[int]:
         for epoch in range(self.recipe.epochs):
             run_epoch()
+            if epoch + 1 in self.recipe.review_after:
+                self._review()
             yield epoch
             if epoch + 1 in self.recipe.decay_after:
                 self.optimizer.lr.mul_(self.recipe.decay)
-            if epoch + 1 in self.recipe.review_after:
-                self._review()
 
     def _epoch_runner(self) -> Callable[[], None]:
         """A function that trains one epoch; on a GPU it replays recorded steps."""
@@ -161,24 +161,31 @@ class Stack:
         target = self._target(index)
         logits = self.network.logits(inputs)
         state = [self._state_at(state, index) for state in self.states]
-        values, slope, *new = self._values_and_slope(logits, target, *state)
+        counts = None if self.weight is None else self.weight[index]
+        values, slope, *new = self._values_and_slope(logits, target, counts, *state)
         for kind, value in zip(self.states, new, strict=True):
             self._keep(kind, index, value)
-        if self.weight is not None:
-            slope = slope * self.weight[index].unsqueeze(self.class_dim)
         self.network.backward(inputs, slope, self.optimizer.step)
         self.loss_sum += values.sum(1)
 
-    def _differentiate(self, logits: Tensor, target: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        """The loss of each sample, the slope of each network's mean loss, and the new state."""
+    def _differentiate(
+        self, logits: Tensor, target: Tensor, counts: Tensor | None, *state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The loss of each sample, the slope of each network's mean loss, and the new state.
+
+        Samples have these ``counts`` in the mean, or 1 each.
+        """
         logits.requires_grad_()
         learnt = [value.requires_grad_() for kind, value in zip(self.states, state, strict=True) if kind.lr is not None]
         losses, new = self._losses(logits, target, state)
         inputs = [logits, *learnt]
-        slope, *slopes = torch.autograd.grad(losses, inputs, torch.full_like(losses, 1 / target.shape[1]))
+        share = torch.full_like(losses, 1 / target.shape[1]) if counts is None else counts / target.shape[1]
+        slope, *slopes = torch.autograd.grad(losses, inputs, share)
         return losses.detach(), slope, *self._next(state, new, slopes)
 
-    def _differentiate_in_one_graph(self, logits: Tensor, target: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    def _differentiate_in_one_graph(
+        self, logits: Tensor, target: Tensor, counts: Tensor | None, *state: Tensor
+    ) -> tuple[Tensor, ...]:
         """The same for a compiler, which can then fuse the loss with its slope."""
         places = [number for number, kind in enumerate(self.states) if kind.lr is not None]
 
@@ -187,7 +194,8 @@ class Stack:
             for place, value in zip(places, learnt, strict=True):
                 given[place] = value
             losses, new = self._losses(logits, target, given)
-            return losses.sum() / target.shape[1], (losses, *new)
+            counted = losses if counts is None else losses * counts
+            return counted.sum() / target.shape[1], (losses, *new)
 
         inputs = (logits, *[state[place] for place in places])
         slopes, (_, (losses, *new)) = torch.func.grad_and_value(mean, tuple(range(len(inputs))), has_aux=True)(*inputs)
@@ -242,8 +250,7 @@ class Stack:
         for rows in self._blocks(self.train_rows):
             index = self._per_network(rows)
             known = {kind.name: self._state_at(kind, index) for kind in self.states}
-            logits = self.network.logits(self.inputs[rows])
-            new = self.criterion.end_of_epoch(logits, self._target(index), known)
+            new = self.criterion.review(self.network.logits(self.inputs[rows]), self._target(index), known)
             for kind in self.states:
                 if kind.name in new:
                     self._keep(kind, index, new[kind.name])

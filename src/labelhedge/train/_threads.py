@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
 import torch
@@ -14,15 +14,34 @@ Advance = Callable[[int], None]
 """Told how much has been done since the last call."""
 
 
+_CHANGING = Lock()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread: as fast for networks this small, and it always gives the same bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Compute with one thread: as fast for networks this small, and it always gives the same bits.
+
+    Only what the calling thread computes; other threads have the number that they have.
+    """
+    before = _set_own_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        _set_own_threads(before)
+
+
+def _set_own_threads(count: int) -> int:
+    """How many threads the calling one computes with from now on; returns how many it did.
+
+    Torch makes it the number for threads to come as well, so a new thread puts that back.
+    """
+    with _CHANGING, ThreadPoolExecutor(1) as new:
+        before = torch.get_num_threads()
+        if before != count:
+            default = new.submit(torch.get_num_threads).result()
+            torch.set_num_threads(count)
+            new.submit(torch.set_num_threads, default).result()
+    return before
 
 
 def in_threads(jobs: Iterable[Callable[[Advance], T]], device: torch.device | str, advance: Advance) -> list[T]:
@@ -42,9 +61,13 @@ def in_threads(jobs: Iterable[Callable[[Advance], T]], device: torch.device | st
             raise InterruptedError
         advance(count)
 
-    with one_thread(), ThreadPoolExecutor(workers) as pool:
+    def do(job: Callable[[Advance], T]) -> T:
+        with one_thread():
+            return job(go_on)
+
+    with ThreadPoolExecutor(workers) as pool:
         try:
-            return list(pool.map(lambda job: job(go_on), jobs))
+            return list(pool.map(do, jobs))
         except BaseException:
             ended.set()
             pool.shutdown(cancel_futures=True)

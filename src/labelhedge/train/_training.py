@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ _TOLD = 64
 """Steps between two reports of progress."""
 _READERS = 8
 """The most worker processes that read images."""
+_HASHED = 4096
+"""Images whose digest is taken at a time."""
 
 
 class Data:
@@ -53,9 +56,28 @@ class Data:
         if self.test.shape != self.train.shape:
             sizes = [" × ".join(map(str, source.shape)) for source in (self.train, self.test)]
             raise UserError(f"images to train on have {sizes[0]} values, those to test on {sizes[1]}; use --resize")
+        self._task = task
         self.labels = torch.from_numpy(task.labels).to(device)
         self.clean = torch.from_numpy(task.clean).to(device)
         self.test_labels = torch.from_numpy(task.test_labels).to(device)
+
+    def close(self) -> None:
+        """End the processes that read images."""
+        self.train.close()
+        self.test.close()
+
+    @functools.cached_property
+    def content(self) -> str | None:
+        """A digest of everything where the images are arrays; None where each would have to be read for it."""
+        digest = hashlib.sha256()
+        for images in (self._task.images, self._task.test_images):
+            if not isinstance(images, np.ndarray):
+                return None
+            for start in range(0, len(images), _HASHED):
+                digest.update(np.ascontiguousarray(images[start : start + _HASHED]).data)
+        for labels in (self._task.labels, self._task.clean, self._task.test_labels):
+            digest.update(np.ascontiguousarray(labels).data)
+        return digest.hexdigest()[:16]
 
     def accuracy(self, ranks: Tensor, labels: Tensor, k: int) -> float:
         """Top-k, balanced over the classes where the task says so."""
@@ -99,7 +121,7 @@ class Training:
         count = len(self.networks)
         self.epoch, self.seconds = 0, 0.0
         self.best, self.best_epoch = [-1.0] * count, [0] * count
-        self.traces = torch.full((count, 5, recipe.epochs), torch.nan)
+        self.traces = torch.full((count, 5, recipe.epochs), torch.nan, dtype=torch.float32)
         self.test_top: Tensor | None = None
         self.configuration = {
             "loss": loss,
@@ -114,6 +136,9 @@ class Training:
             "digest of the weights to start from": _digest_of_weights(pretrained),
             "digest of the files": checkpoints.digest if checkpoints else "",
         }
+        content = checkpoints and (checkpoints.content or data.content)
+        if content:
+            self.configuration[_checkpoint.CONTENT] = content
 
     def run(self, advance: Advance, epoch_ended: EpochEnded) -> dict[str, np.ndarray[Any, Any]]:
         """Train from the start or from the checkpoint to the end, and test; the arrays of an outcome."""
@@ -187,7 +212,7 @@ class Training:
         traced = [getattr(network.criterion, s.name) for s in network.criterion.spec.state if s.traced]
         if not traced or traced[0] is None:
             return float("nan"), float("nan")
-        lam = traced[0].detach()
+        lam = traced[0].detach().to(network.loss_sum.dtype)
         rows = network.train_rows.to(lam.device)
         wrong = (network.labels != self.data.clean)[rows]
         return float(lam[rows][~wrong].mean()), float(lam[rows][wrong].mean())

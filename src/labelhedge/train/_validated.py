@@ -56,7 +56,7 @@ class ValidatedStack(Stack):
     def train(self, advance: Advance) -> dict[str, np.ndarray[Any, Any]]:
         """Train all epochs; the arrays of an outcome."""
         epochs, networks = self.recipe.epochs, self.networks
-        traces = torch.full((5, epochs, networks), float("nan"), device=self.device)
+        traces = torch.full((5, epochs, networks), torch.nan, device=self.device, dtype=torch.float32)
         best = torch.full((networks,), -1.0, device=self.device, dtype=torch.float64)
         best_epoch = torch.zeros(networks, device=self.device, dtype=torch.long)
         running, mean_lambdas = self.epochs(), self._lambda_means()
@@ -133,7 +133,7 @@ class ValidatedStack(Stack):
         """A function that gives the mean λ of training samples with right and with wrong labels, ``(2, M)``."""
         traced = next((state.name for state in self.states if state.traced), None)
         if traced is None:
-            return lambda: torch.full((2, self.networks), torch.nan, device=self.device)
+            return lambda: torch.full((2, self.networks), torch.nan, device=self.device, dtype=torch.float32)
         trained = torch.zeros(self.shape[0], len(self.clean), device=self.device, dtype=torch.bool)
         trained.scatter_(1, self.train_rows, True)
         wrong = self.labels != self.clean
@@ -141,7 +141,8 @@ class ValidatedStack(Stack):
         shares = groups / groups.sum(-1, keepdim=True)  # NaN where a group is empty
 
         def means() -> Tensor:
-            values = self.state[traced].view(*self.shape, -1)
+            kept = self.state[traced].to(self.loss_sum.dtype)
+            values = kept.view(*self.shape, len(self.clean), -1).mean(-1)
             of_trials = shares[:, :, self.set_of_trial].to(values.dtype)
             return torch.einsum("ftn,gftn->gft", values, of_trials).flatten(1)
 

@@ -114,6 +114,7 @@ class CrossFit:
             predicted most labels.
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         data: Data,
@@ -179,19 +180,20 @@ class CrossFit:
 
     def accuracy(self, labels: NDArray[np.int64], weight: NDArray[np.float32] | None = None) -> list[float]:
         """The share of labels, or of their ``weight``, that the networks of each learning rate have predicted."""
-        counts = torch.ones(len(labels)) if weight is None else torch.from_numpy(weight)
+        counts = torch.from_numpy(np.ones(len(labels), np.float32) if weight is None else weight)
         return (self.right(labels) @ counts / counts.sum()).tolist()
 
     def right(self, labels: NDArray[np.int64]) -> Tensor:
         """``(lrs, n)`` how many of the networks that have not seen a row have predicted its label, as a share."""
         target = torch.from_numpy(labels)
-        right, asked = torch.zeros(self._stack.shape[1], len(labels)), torch.zeros(len(labels))
+        right = torch.zeros(self._stack.shape[1], len(labels), dtype=torch.float32)
+        asked = torch.zeros(len(labels), dtype=torch.float32)
         for block in self.blocks():
             rows = self.rows[:, block]
             predicted = self.out_of_sample(block).argmax(-1).cpu()
             hits = (predicted == target[rows].unsqueeze(1)).float().transpose(0, 1)
             right.index_add_(1, rows.flatten(), hits.flatten(1))
-            asked.index_add_(0, rows.flatten(), torch.ones(rows.numel()))
+            asked.index_add_(0, rows.flatten(), torch.ones(rows.numel(), dtype=torch.float32))
         return right / asked
 
     def layers(self, lr: int) -> tuple[NDArray[np.float32], ...]:

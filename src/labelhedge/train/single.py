@@ -74,7 +74,7 @@ class ImageRecipe:
     """Epochs at whose end the learning rate is multiplied by ``decay``."""
     decay: float = 0.1
     review_after: tuple[int, ...] = ()
-    """Epochs at whose end a loss with a mask of samples (TGCE) decides anew which to keep."""
+    """Epochs after which a loss that asks for the predictions for all training samples gets them (TGCE does)."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "width"):
@@ -94,8 +94,11 @@ class Checkpoints:
     """Whether the file of a finished training has the best weights."""
     digest: str = ""
     """Of the data, where it tells more than labels and some images do."""
+    content: str = ""
+    """A digest of all images, where they are not arrays: of those the training takes it."""
 
 
+@torch.inference_mode(False)
 def train(
     task: ImageTask,
     folds: Sequence[Fold],
@@ -157,6 +160,8 @@ def train(
             f"the GPU has too little memory for {size} at once of {recipe.model} with batches of {recipe.batch_size} "
             f"images; lower {lower}"
         ) from None
+    finally:
+        data.close()
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     by_trial = {name: values.reshape(len(trials), len(folds), *values.shape[1:]) for name, values in joined.items()}
     return Outcome(**{name: values.swapaxes(0, 1) for name, values in by_trial.items()})

@@ -73,7 +73,7 @@ class Recipe:
     """Epochs at whose end the learning rate is multiplied by ``decay``."""
     decay: float = 0.1
     review_after: tuple[int, ...] = ()
-    """Epochs at whose end a loss with a mask of samples (TGCE) decides anew which to keep."""
+    """Epochs after which a loss that asks for the predictions for all training samples gets them (TGCE does)."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class Outcome:
     """This network's share of the time of all epochs, without what comes before (a GPU's compiler) and after."""
 
 
+@torch.inference_mode(False)
 def train(
     task: Task,
     folds: Sequence[Fold],

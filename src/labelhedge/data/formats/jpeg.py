@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import functools
+import hashlib
 import os
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ from labelhedge.data.formats._damage import expecting
 
 Image = NDArray[np.uint8]
 MAX_PROCESSES = 16
+_DIGESTS = 256
+"""Groups of files that threads take the digest of."""
 
 
 def decode_image(data: bytes, name: str) -> Image:
@@ -149,8 +153,25 @@ class ImageFiles(Sequence[Image]):
         if isinstance(index, slice):
             return ImageFiles(self.paths[index])
         path = self.paths[index]
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        return decode_image(data, path)
+        return decode_image(_content(path), path)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the content of all files."""
+        with ThreadPoolExecutor() as threads:
+            digests = threads.map(_digest, [self.paths[start::_DIGESTS] for start in range(_DIGESTS)])
+            return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def _digest(paths: Iterable[str]) -> bytes:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(hashlib.sha256(_content(path)).digest())
+    return digest.digest()
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error

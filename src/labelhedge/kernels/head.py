@@ -37,7 +37,7 @@ def visit_head(
 ) -> None:
     """Write value and λ of each row of ``hidden`` ``(N, H)`` and the gradients wanted into the tensors given."""
     wants_gradient = any(wanted is not None for wanted in (hidden_gradient, weight_gradient, bias_gradient))
-    gist = torch.empty(5, len(hidden), device=hidden.device) if wants_gradient else None
+    gist = torch.empty(5, len(hidden), dtype=torch.float32, device=hidden.device) if wants_gradient else None
     for rows in _parts(len(hidden), len(weight), ROWS_AT_A_TIME):
         visit(
             call.of_rows(rows),

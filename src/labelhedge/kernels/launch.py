@@ -228,7 +228,7 @@ def count(target: Tensor, ignore_index: int) -> Tensor:
     rows = target.shape[0]
     if rows > MOST_ROWS_AT_ONCE:
         return (target != ignore_index).sum().float()
-    number = torch.empty((), device=target.device)
+    number = torch.empty((), dtype=torch.float32, device=target.device)
     kernel = _small(_count, target.dtype, target.device, abs(ignore_index) < 2**31)
     kernel.launch(target, (1, 1, 1), (target, number), (rows, ignore_index), (SUM_BLOCK,))
     return number
@@ -239,7 +239,7 @@ def total(values: Tensor) -> Tensor:
     rows = values.shape[0]
     if rows > MOST_ROWS_AT_ONCE:
         return values.sum()
-    number = torch.empty((), device=values.device)
+    number = torch.empty((), dtype=torch.float32, device=values.device)
     kernel = _small(_total, values.device)
     kernel.launch(values, (1, 1, 1), (values, number), (rows,), (SUM_BLOCK,))
     return number

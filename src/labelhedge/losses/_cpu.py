@@ -20,7 +20,15 @@ from torch import Tensor
 
 from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._batch import Batch
-from labelhedge.losses._formulas import gaps, lies_transposed, log_softmax, masked_classes, take, through_log_softmax
+from labelhedge.losses._formulas import (
+    constant,
+    gaps,
+    lies_transposed,
+    log_softmax,
+    masked_classes,
+    take,
+    through_log_softmax,
+)
 from labelhedge.losses._options import Number, Reduction, is_free_to_read
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
@@ -172,7 +180,7 @@ class _CPULoss:
     def _gradient_again(self, logits: Tensor) -> Tensor:
         """The gradient at the λ found."""
         if not self.is_odd:
-            solver: Solver | None = None if self.solver is None else lambda x, at, buffers: (at(self.lam), 0.0)
+            solver = self.solver if self.lam is None else lambda x, at, buffers: (at(self.lam), 0.0)
             gradient = _found(self.batch.with_logits(logits), solver, wants_gradient=True)[2]
             assert gradient is not None
             return gradient
@@ -298,30 +306,33 @@ def _rows_of_gaps(
     """For a smooth maximum of the gaps, at the λ of ``solver``."""
     classes = f.shape[-1]
     unit, scale = _scales(f, batch, at)
-    x = torch.mul(f, 1.0 if scale is None else scale, out=outputs[0])
+    x = torch.mul(f, _tensor(1.0 if scale is None else scale, f), out=outputs[0])
     _add_at(x, y, -at(batch.params["margin"]))
     x.sub_(x.amax(-1, keepdim=True))  # the gaps less the largest of them
     lam, offset = solver(x, at, outputs[1:3])
     _, e = exponentials(x, lam, outputs[1:3])
     total = e.sum(-1, keepdim=True)
-    value = torch.div(total, classes).log_().mul_(lam).sub_(x.gather(-1, y)).sub_(offset)
-    lam = lam if isinstance(lam, Tensor) else torch.full_like(value, lam)
+    value = total.div(constant(classes, f.dtype)).log_().mul_(_tensor(lam, f)).sub_(x.gather(-1, y))
+    if isinstance(offset, Tensor) or offset != 0.0:
+        value.sub_(_tensor(offset, f))
     if not batch.normalize and f.amin().item() == -math.inf:
         value.fill_(math.nan)  # a masked class: the formula knows what to do
+    found = lam if isinstance(lam, Tensor) else None
     if share is None:
-        return value, lam, None
+        return value, found, None
+    share = _tensor(share, f)
     if scale is not None:
         share = share * scale
     # with z = f·scale the gradient in z is p - e_y
     gradient = _add_at(torch.mul(e, share / total, out=outputs[3]), y, -share)
-    return value, lam, gradient if unit is None else _through_norm(gradient, f, unit, x)
+    return value, found, gradient if unit is None else _through_norm(gradient, f, unit, x)
 
 
 def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | None]:
     """One over the norm, and what the logits are multiplied by in all; each None where it is 1."""
     unit: Tensor | None = None
     if batch.normalize:  # 1 for a row of zeros, which keeps its zeros
-        unit = f.abs().sum(-1, keepdim=True).reciprocal_().mul_(f.shape[-1]).nan_to_num_(posinf=1.0)
+        unit = torch.div(constant(f.shape[-1], f.dtype), f.abs().sum(-1, keepdim=True)).nan_to_num_(posinf=1.0)
     if not batch.has_temperature():
         return unit, unit
     return unit, (1.0 if unit is None else unit) / at(batch.temperature)
@@ -329,12 +340,14 @@ def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | 
 
 def _through_norm(gradient: Tensor, f: Tensor, unit: Tensor, buffer: Tensor | None) -> Tensor:
     """The gradient g in f, from g as if the norm were a constant: g less ``(g·f)·unit·sign(f)/K``, in place."""
-    along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).mul_(unit)
-    return gradient.addcmul_(torch.sign(f, out=buffer), along, value=-1 / f.shape[-1])
+    along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).mul_(unit).div_(constant(f.shape[-1], f.dtype))
+    return gradient.sub_(torch.sign(f, out=buffer).mul_(along))
 
 
 def _add_at(values: Tensor, y: Tensor, amount: Number) -> Tensor:
     """Add to the entry of the label, in place."""
-    if isinstance(amount, Tensor):
-        return values.scatter_add_(-1, y, amount.to(values.dtype).expand(y.shape))
-    return values.scatter_(-1, y, amount, reduce="add")
+    return values.scatter_add_(-1, y, _tensor(amount, values).expand(y.shape))
+
+
+def _tensor(value: Number, like: Tensor) -> Tensor:
+    return value.to(like.dtype) if isinstance(value, Tensor) else constant(value, like.dtype)

@@ -5,6 +5,7 @@ A class whose logit is -∞ counts as absent: every formula gives what it gives 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labelhedge.losses._options import Normalize, Number, is_free_to_read
+
+
+@functools.lru_cache(maxsize=4096)
+def constant(number: float, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor on the CPU: operations on it take torch a microsecond less than on a Python float."""
+    with torch.inference_mode(False):
+        return torch.tensor(number, dtype=dtype, device="cpu")
 
 
 def normalized(logits: Tensor, normalize: Normalize) -> Tensor:

@@ -138,7 +138,7 @@ class _KernelLoss:
         batch, start = self.batch, self.start
         shape = batch.logits.shape[:-1]
         rows, target = _rows(batch.logits), _flat(batch.target)
-        value = torch.empty(target.shape, device=rows.device)
+        value = torch.empty(target.shape, dtype=torch.float32, device=rows.device)
         lam = torch.empty_like(value)
         if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
+from labelhedge.losses import _quick_lambda as quick
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
 from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
@@ -252,7 +253,8 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         elif start is not None:
             lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), count, buffers)
         else:
-            lam = global_maximum(x, at(lambda0), at(alpha), count)
+            found = quick.single_peak(x, lambda0) if quick.serves(x, lambda0, alpha, count) else None
+            lam = global_maximum(x, at(lambda0), at(alpha), count) if found is None else found
         return lam, penalty(lam, at(lambda0), at(alpha), count)
 
     def plain(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor]:

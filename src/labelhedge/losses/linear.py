@@ -233,7 +233,7 @@ class _Head:
     def loss(self, inputs: Inputs, wanted: Wanted) -> Tensor:
         """The reduced loss; the gradients ``wanted`` are kept, if they are good before the upstream is known."""
         shape = inputs[0].shape[:-1]
-        value, self.lam = (torch.empty(shape.numel(), device=inputs[0].device) for _ in range(2))
+        value, self.lam = (torch.empty(shape.numel(), dtype=torch.float32, device=inputs[0].device) for _ in range(2))
         now = any(wanted) and self.batch.gradient_can_come_first()
         gradients = self._visit(inputs, wanted if now else (False, False, False), value=value, lam=self.lam)
         self.gradients = gradients if now else None

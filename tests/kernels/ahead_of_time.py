@@ -28,15 +28,15 @@ def signature_of(argument: Any) -> str:
     return {float: "fp32", int: "i32"}.get(type(argument), "constexpr")
 
 
-def compiled(loss: lh.losses.Loss) -> str:
-    """What the compiler makes of one visit to a batch, value, λ and gradient."""
+def compiled(loss: lh.losses.Loss, mean: bool = False) -> str:
+    """What the compiler makes of one visit to a batch, value, λ and gradient; ``mean`` as in ``launch.Prepared``."""
     logits, target = torch.zeros(8, CLASSES), torch.zeros(8, dtype=torch.long)
-    batch = replace(loss._prepared(logits, target), for_kernels=True, target=target.unsqueeze(-1))
-    prepared = launch.Prepared(kernel_call(batch), logits)
+    batch = replace(loss._prepared(logits, target), for_kernels=True, target=target)
+    prepared = launch.Prepared(kernel_call(batch), logits, mean=mean)
     remembered = prepared._kernel
     kernel, numbers = remembered._kernel, torch.zeros(8)
     outputs = (numbers, numbers, logits)
-    arguments = [logits, target, None, numbers, numbers, *outputs, None, prepared._lam]
+    arguments = [logits, target, None, None if mean else numbers, numbers, *outputs, None, prepared._lam]
     arguments += [8, 1, 0, 0, -100, *prepared._scaling, *prepared._rest]
     names = kernel.arg_names
     constants = names.index("FINISH")  # from here on
@@ -53,6 +53,7 @@ def main() -> None:
         if lh.losses.get(name).closed_form is not None:
             assert ".target sm_90" in compiled(lh.losses.create(name))
             print(name)
+    assert ".target sm_90" in compiled(lh.CELoss(), mean=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def use_layout(monkeypatch):
         monkeypatch.setattr(
             launch, "layout", lambda classes, *rest: chosen if classes > above else usual(classes, *rest)
         )
-        monkeypatch.setattr("labelhedge.losses._kernels._PREPARED", {})  # calls are remembered with their layout
+        monkeypatch.setattr("labelhedge.losses._batch._REMEMBERED", {})  # calls are remembered with their layout
 
     return use
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import labelhedge as lh
-from tests.kernels.cases import error, head
+from tests.kernels.cases import error, head, launch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # of numpy, in the interpreter
 LOSSES = ["ce", "ldr_kl", "aldr_kl"]
@@ -155,6 +155,7 @@ def test_autocast(device):
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_inside_a_compiled_program(bias, device):
     torch._dynamo.reset()
+    launch.FORMULAS.clear()  # as in a program that begins with it
     inputs, target = layer(device, bias=bias)
 
     def function(hidden, weight, target, bias=None):

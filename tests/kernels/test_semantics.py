@@ -237,12 +237,30 @@ def test_targets_and_hyperparameters_that_lie_apart(name, device):
             torch.testing.assert_close(fused.lam, plain.lam)
 
 
+@pytest.mark.parametrize("rows", [4, 5])
+@pytest.mark.parametrize("ignored", [[], [0, 3], [0, 1, 2, 3, 4]], ids=str)
+def test_the_mean_of_few_rows_and_of_many(rows, ignored, device, monkeypatch):
+    """The kernel itself counts the targets of few rows."""
+    monkeypatch.setattr(launch, "FEW_ROWS", 4)
+    monkeypatch.setattr("labelhedge.losses._batch._REMEMBERED", {})
+    counted = []
+    monkeypatch.setattr(launch, "count", lambda *args, count=launch.count: (counted.append(1), count(*args))[1])
+    logits, target = batch(rows, 7, torch.float32, device)
+    target[[row for row in ignored if row < rows]] = -100
+    for _ in range(2):  # the second is not examined again
+        torch.testing.assert_close(
+            *(value_and_gradient(lh.GCELoss(backend=backend), logits, target) for backend in ("triton", "torch")),
+            equal_nan=True,
+        )
+    assert counted == [1] * (2 * (rows > 4))
+
+
 @pytest.mark.parametrize("name", ["aldr-kl", "ce"])
 def test_a_second_call_is_not_examined_again(name, device, monkeypatch):
     examined = []
     init = launch.Prepared.__init__
-    monkeypatch.setattr(launch.Prepared, "__init__", lambda *args: (examined.append(1), init(*args))[1])
-    monkeypatch.setattr("labelhedge.losses._kernels._PREPARED", {})
+    monkeypatch.setattr(launch.Prepared, "__init__", lambda *args, **how: (examined.append(1), init(*args, **how))[1])
+    monkeypatch.setattr("labelhedge.losses._batch._REMEMBERED", {})
     fused, plain = both(name)
     for seed in range(3):
         logits, target = batch(6, 11, torch.float32, device, seed=seed)

@@ -33,10 +33,10 @@ def test_training_with_many_losses_leaves_alone_what_the_user_has_compiled(monke
 
     losses = ["gce", "ww", *own_losses.IDS]
     expected = [trained(loss) for loss in losses]
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)  # how often it compiles one function
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # all but writing code
     for module in (_stack, _sgd):
         monkeypatch.setattr(module, "compiles", lambda device: True)
-    np.testing.assert_allclose([trained(loss) for loss in losses], expected, rtol=1e-5)
+    with torch._dynamo.config.patch(recompile_limit=2):  # how often it compiles one function
+        np.testing.assert_allclose([trained(loss) for loss in losses], expected, rtol=1e-5)
     model(rows)
     assert len(graphs) == 1

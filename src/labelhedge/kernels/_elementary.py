@@ -1,4 +1,4 @@
-"""Small functions for the kernels: what Triton lacks, and reading an argument that is a number or one per row."""
+"""Small functions for the kernels: what Triton lacks, and reading an argument that is a number or lies in memory."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def per_row(argument, row):
         number = tl.load(argument + row).to(tl.float32)
     else:
         number = tl.full(row.shape, argument, tl.float32)
+    return number
+
+
+@triton.jit
+def one_number(argument):
+    """An argument that is a number, or a pointer to one."""
+    number = argument
+    if is_pointer(argument):
+        number = tl.load(argument).to(tl.float32)
     return number
 
 

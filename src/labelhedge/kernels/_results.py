@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from labelhedge.kernels._elementary import LN2, log1p, log_of, per_row, reciprocal, signed
+from labelhedge.kernels._elementary import LN2, log1p, log_of, one_number, per_row, reciprocal, signed
 from labelhedge.kernels._row import (
     ABSENT,
     again,
@@ -128,7 +128,7 @@ def results(
     if weight is not None:
         share *= tl.load(weight + y).to(tl.float32)
     if denominator is not None:
-        share *= reciprocal(tl.load(denominator).to(tl.float32))
+        share *= reciprocal(one_number(denominator))
     if value is not None:
         tl.store(value + i, tl.where(counts, loss, 0.0) * share)
 

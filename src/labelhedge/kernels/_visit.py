@@ -16,6 +16,16 @@ from labelhedge.kernels._survey import survey
 from labelhedge.kernels._temperature import rate_of
 
 
+@triton.jit
+def number_of(target, rows, ignore_index, BLOCK: tl.constexpr):
+    """How many targets are not to be ignored."""
+    counted = tl.zeros([BLOCK], tl.int32)
+    for begin in range(0, rows, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        counted += (tl.load(target + i, mask=i < rows, other=ignore_index) != ignore_index).to(tl.int32)
+    return tl.sum(counted).to(tl.float32)
+
+
 @triton.jit(do_not_specialize=["rows", "row_stride_aligned", "upstream_stride", "gist_stride", "ignore_index"])
 def visit(
     logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, lam,
@@ -23,7 +33,7 @@ def visit(
     temperature, margin, lambda0, alpha, param0, param1, param2, param3,
     FINISH: tl.constexpr, TERMS: tl.constexpr, NEEDS: tl.constexpr,
     NORMALIZE: tl.constexpr, SOLVE: tl.constexpr, OCTAVES: tl.constexpr, LARGE: tl.constexpr,
-    SHAPE: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr,
+    SHAPE: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Value, λ and gradient of ``rows`` rows.
 
@@ -31,9 +41,11 @@ def visit(
     row), or None; the outputs, each of which may be None. The hyperparameters are numbers or pointers to one per row.
     SOLVE says where λ comes from: "given" as ``lam``, a "step" of Algorithm 1 from ``lam`` (no step for a row that is
     to be ignored), or "exact". The distance of rows comes divided by ALIGN, so that the compiler knows how wide it may
-    read.
+    read. COUNT asks for the mean: every program counts the targets, to divide by their number.
     """
     CLASSES: tl.constexpr = SHAPE[0]
+    if COUNT:
+        denominator = number_of(target, rows, ignore_index, 128)
     for block in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         i = tl.minimum(block * ROWS + tl.arange(0, ROWS)[:, None], rows - 1)  # the last row may be visited twice
         start = i.to(tl.int64) * row_stride_aligned * ALIGN
@@ -105,11 +117,7 @@ def rescale(gradient, upstream, size, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["rows", "ignore_index"])
 def count(target, number, rows, ignore_index, BLOCK: tl.constexpr):
     """How many targets are not to be ignored."""
-    counted = tl.zeros([BLOCK], tl.int32)
-    for begin in range(0, rows, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        counted += (tl.load(target + i, mask=i < rows, other=ignore_index) != ignore_index).to(tl.int32)
-    tl.store(number, tl.sum(counted).to(tl.float32))
+    tl.store(number, number_of(target, rows, ignore_index, BLOCK))
 
 
 @triton.jit(do_not_specialize=["rows"])

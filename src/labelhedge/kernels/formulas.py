@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -65,6 +66,7 @@ FORMULAS: dict[str, Formula] = {}
 """What has been compiled, by the loss's id: the operators of ``compiled.py`` can be given no more than a name."""
 
 
+@torch.compiler.assume_constant_result  # so that a compiler that looks on has it added now, not after its first call
 def compiled(id: str, finish: Callable[..., Any] | None, terms: Callable[..., Any] | None, needs: str) -> str:
     """The name of the formula in :data:`FORMULAS`, to which it is added when it is first used."""
     if id not in FORMULAS:

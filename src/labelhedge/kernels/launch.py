@@ -28,6 +28,8 @@ LONGEST_ROW = 32_768
 """Classes of a row that a program can hold in its registers."""
 RESCALE_BLOCK, SUM_BLOCK = 8192, 16_384
 """Numbers that a program takes at a time."""
+FEW_ROWS = 1024
+"""Up to so many, every program counts the targets itself, which costs less than another launch."""
 MOST_ROWS_AT_ONCE = 2**17
 """Up to so many, a single program is quicker than a reduction by torch."""
 
@@ -71,10 +73,11 @@ class Prepared:
     """A call on logits of one shape and type, examined once for many batches.
 
     The target, what the loss is divided by and, for Algorithm 1, the λ to start from come with each batch.
-    ``gradient`` says whether most visits are to write one: they are laid out for it.
+    ``gradient`` says whether most visits are to write one: they are laid out for it. ``mean`` says that the loss is to
+    be divided by the number of targets that are not ignored, which the kernel counts: for up to ``FEW_ROWS``.
     """
 
-    def __init__(self, call: Call, logits: Tensor, *, gradient: bool = True) -> None:
+    def __init__(self, call: Call, logits: Tensor, *, gradient: bool = True, mean: bool = False) -> None:
         rows, classes = logits.shape
         formula = FORMULAS[call.formula]
         how = layout(classes, logits.element_size(), call.solve == "exact", gradient)
@@ -94,7 +97,7 @@ class Prepared:
         self._rest = (
             *(call.lambda0, call.alpha, *call.params, *(None,) * (4 - len(call.params))),
             *(formula.finish, formula.terms, formula.needs, call.normalize, call.solve, call.octaves),
-            *(_may_be_large(call), shape, align, how.rows),
+            *(_may_be_large(call), shape, align, how.rows, mean),
         )
 
     def visit(
@@ -148,16 +151,17 @@ class _Remembered:
         self, where: Tensor, grid: Grid, tensors: Sequence[Any], sizes: Sequence[int], rest: Sequence[Any]
     ) -> None:
         """Launch it on the device of ``where`` with all arguments. Sizes always have 32 bits, or always more."""
-        if INTERPRETED or where.device.index != torch.cuda.current_device():
+        if INTERPRETED or where.get_device() != torch.cuda.current_device():
             with torch.cuda.device(where.get_device()):
                 self._kernel[grid](*tensors, *sizes, *rest, **self._options)
             return
-        key = tuple([tensor.data_ptr() % 16 if isinstance(tensor, Tensor) else -1 for tensor in tensors])
+        places = [tensor.data_ptr() if isinstance(tensor, Tensor) else tensor for tensor in tensors]
+        key = tuple([place % 16 if type(place) is int else -1 for place in places])
         compiled = self._compiled.get(key)
         if compiled is None:
             self._compiled[key] = self._kernel[grid](*tensors, *sizes, *rest, **self._options)
         else:
-            compiled[grid](*tensors, *sizes, *rest)
+            compiled[grid](*places, *sizes, *rest)  # of a number Triton does not ask where it is
 
 
 def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) -> None:

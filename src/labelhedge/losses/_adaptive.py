@@ -142,16 +142,17 @@ def _cumulants(x: Tensor, scale: Tensor, classes: Number) -> tuple[Tensor, Tenso
     return total.div_(classes).log_(), mean, variance
 
 
-def interpolation(octaves: int) -> tuple[Tensor, Tensor, Tensor]:
+def interpolation(octaves: int, derivative: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes ``(n, 1)``, the matrix from samples at the nodes to values at the fine points, and ρ at the fine points.
 
-    With more than one octave the last fine point is ρ = 0, where ``ρ log mean exp(x/ρ)`` is 0.
+    Or to derivatives in ``1/ρ``. With more than one octave the last fine point is ρ = 0, where ``ρ log mean exp(x/ρ)``
+    is 0.
     """
     nodes = list(_NODES)
     for _ in range(octaves - 1):
         nodes += [2 * node for node in nodes[-3:]]
     t = torch.arange(_FINE, dtype=torch.float64) / _FINE
-    powers = torch.stack([t**i for i in range(6)], -1)
+    powers = torch.stack([math.perm(i, derivative) * t ** max(i - derivative, 0) for i in range(6)], -1)
     # quintic Hermite: rows are value, slope and curvature at 0, then at 1, of t^0 ... t^5
     conditions = torch.tensor(
         [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]
@@ -168,8 +169,8 @@ def interpolation(octaves: int) -> tuple[Tensor, Tensor, Tensor]:
         ratios[columns] = 1 / (nodes[j] + width * t)
         for order in range(3):
             for end in range(2):
-                basis[order * count + j + end, columns] += weights[:, 3 * end + order] * width**order
-    basis[count - 1, (count - 1) * _FINE] = 1.0
+                basis[order * count + j + end, columns] += weights[:, 3 * end + order] * width ** (order - derivative)
+    basis[(derivative + 1) * count - 1, (count - 1) * _FINE] = 1.0
     ratios[(count - 1) * _FINE] = 1 / nodes[-1]
     return torch.tensor(nodes, dtype=torch.float64).unsqueeze(-1), basis, ratios
 

@@ -12,10 +12,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import masked_classes, normalized
+from labelhedge.losses._formulas import FEW, masked_classes, normalized
 from labelhedge.losses._kernels import serves
 from labelhedge.losses._options import Normalize, Number, Reduction, is_free_to_read, is_traced
-from labelhedge.losses._remember import remember
 from labelhedge.losses._spec import LossSpec
 
 
@@ -27,7 +26,7 @@ class Batch:
     logits: Tensor
     """``(..., K)`` in float32 or float64, not yet normalised."""
     target: Tensor | None
-    """``(..., 1)`` class indices with ignored ones set to 0; None for class probabilities."""
+    """``(..., 1)`` class indices with ignored ones set to 0; None for class probabilities. For kernels as given."""
     probabilities: Tensor | None
     """``(..., K)`` class probabilities; None for class indices."""
     valid: Tensor | None
@@ -40,9 +39,11 @@ class Batch:
     """The hyperparameters: numbers, or tensors ``(..., 1)``."""
     ignore_index: int
     for_kernels: bool
-    """Whether it is for the kernels: then the logits are as given, and ignored targets are still there."""
-    key: Hashable = None
-    """What a batch that can be remembered is remembered by."""
+    """Whether it is for the kernels: then logits and target are as given, and ignored targets are still there."""
+    memory: dict[bool, Any] | None = None
+    """For what else has been examined of batches of this kind; None where they are not remembered."""
+    few: bool = False
+    """Whether NumPy computes what is one number per row: few rows on a CPU, plain numbers, and nothing that traces."""
 
     def with_logits(self, logits: Tensor) -> Batch:
         """The same with other logits; quicker than ``dataclasses.replace``."""
@@ -53,19 +54,21 @@ class Batch:
 
     def with_params(self, **params: Any) -> Batch:
         """The same with further hyperparameters; not to be remembered."""
-        return replace(self, params={**self.params, **params}, key=None)
+        return replace(self, params={**self.params, **params}, memory=None, few=False)
 
     def plain(self) -> Batch:
         """The same batch, but for the plain formula."""
         if not self.for_kernels:
             return self
         assert self.target is not None
-        target, valid = _class_indices(self.target.squeeze(-1), self.logits.shape[-1], self.ignore_index)
+        target, valid = _class_indices(self.target, self.logits.shape[-1], self.ignore_index)
         return replace(self, logits=_widened(self.logits), target=target, valid=valid, for_kernels=False)
 
     def counted(self) -> Tensor | None:
         """``(..., 1)`` False where the target is ignored; None if nothing is."""
-        return self.target != self.ignore_index if self.for_kernels and self.target is not None else self.valid
+        if not self.for_kernels or self.target is None:
+            return self.valid
+        return (self.target != self.ignore_index).unsqueeze(-1)
 
     def scaled_logits(self) -> Tensor:
         """The logits after normaliser and temperature."""
@@ -186,10 +189,12 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
             )
         probabilities = _widened(classes_last(target, target, options["class_dim"]))
     elif for_kernels:
-        indices = _as_indices(target).unsqueeze(-1)
+        indices = _as_indices(target)
     else:
         indices, valid = _class_indices(target, classes, options["ignore_index"])
-    params = {name: per_sample(name, value, logits, indices) for name, value in params.items()}
+    if "margin" in params:
+        params["margin"] = _of_labels("margin", params["margin"], target, classes)
+    params = {name: per_sample(name, value, logits) for name, value in params.items()}
     batch = Batch(
         spec,
         logits if for_kernels else _widened(logits),
@@ -199,14 +204,17 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
         weight,
         options["reduction"],
         options["normalize"],
-        per_sample("temperature", temperature, logits, indices),
+        per_sample("temperature", temperature, logits),
         params,
         options["ignore_index"],
         for_kernels,
-        key,
     )
     if key is not None and logits is given:
-        remember(_REMEMBERED, key, replace(batch, logits=logits.new_empty(0), target=None, valid=None))
+        few = not for_kernels and logits.device.type == "cpu" and logits.shape[0] <= FEW
+        batch = replace(batch, memory={}, few=few)
+        if len(_REMEMBERED) >= 1000:  # a program whose batches never repeat must not keep them all
+            _REMEMBERED.clear()
+        _REMEMBERED[key] = replace(batch, logits=logits.new_empty(0), target=None, valid=None)
     return batch
 
 
@@ -230,11 +238,11 @@ def _again(known: Batch, logits: Tensor, target: Tensor) -> Batch:
     batch = object.__new__(Batch)
     batch.__dict__.update(known.__dict__)
     if known.for_kernels:
-        indices, valid = target.unsqueeze(-1), None
+        batch.__dict__.update(logits=logits, target=target)
     else:
-        indices, valid = _class_indices(target, logits.shape[-1], known.ignore_index)
-        logits = _widened(logits)
-    batch.__dict__.update(logits=logits, target=indices, valid=valid)
+        is_free = logits.device.type == "cpu"  # nothing traces it
+        indices, valid = _class_indices(target, logits.shape[-1], known.ignore_index, is_free)
+        batch.__dict__.update(logits=_widened(logits), target=indices, valid=valid)
     return batch
 
 
@@ -284,10 +292,12 @@ def _as_indices(target: Tensor) -> Tensor:
     return target if target.dtype == torch.long else target.long()
 
 
-def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+def _class_indices(
+    target: Tensor, classes: int, ignore_index: int, is_free: bool | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Indices ``(..., 1)`` that are safe to gather with, and which of them count (None: all)."""
     indices = _as_indices(target).unsqueeze(-1)
-    if is_free_to_read(target):
+    if is_free_to_read(target) if is_free is None else is_free:
         if target.numel() == 0:
             return indices, None
         lowest, highest = torch.aminmax(target)
@@ -304,17 +314,21 @@ def _class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Ten
     return torch.where(valid, indices, 0), valid
 
 
-def per_sample(name: str, value: Any, logits: Tensor, target: Tensor | None) -> Any:
-    """A hyperparameter tensor as ``(..., 1)``; a 1-d margin holds one value per class. Numbers stay what they are."""
+def per_sample(name: str, value: Any, logits: Tensor) -> Any:
+    """A hyperparameter tensor as ``(..., 1)``; numbers stay what they are."""
     if not isinstance(value, Tensor):
         return value
     value = value.to(_working_dtype(logits)) if value.is_floating_point() else value
-    if name == "margin" and value.dim() == 1:
-        if value.shape[0] != logits.shape[-1]:
-            raise ValueError(f"margin must have {logits.shape[-1]} values, one per class, got {value.shape[0]}")
-        assert target is not None
-        return value[target.clamp(0, logits.shape[-1] - 1)]  # an ignored target may still be there
     return rows_of(name, value, logits).unsqueeze(-1)
+
+
+def _of_labels(name: str, value: Any, target: Tensor, classes: int) -> Any:
+    """A tensor with one number per class as that of each label; whatever else as it is."""
+    if not isinstance(value, Tensor) or value.dim() != 1:
+        return value
+    if value.shape[0] != classes:
+        raise ValueError(f"{name} must have {classes} values, one per class, got {value.shape[0]}")
+    return value[target.long().clamp(0, classes - 1)]  # an ignored label counts for nothing
 
 
 def rows_of(name: str, value: Tensor, logits: Tensor, trailing: int = 0) -> Tensor:

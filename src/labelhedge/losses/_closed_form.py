@@ -6,16 +6,9 @@ of ``_math.py``, and other functions written so; annotations are ``Any``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import numpy as np
-import torch
-from torch import Tensor
-
-FEW = 4096
-"""Up to so many rows NumPy takes half of torch's time for the operations of a closed form."""
 
 
 @dataclass(frozen=True)
@@ -38,26 +31,3 @@ class ClosedForm:
     needs: Literal["log p_y", "sum of log p", "terms", "smooth maximum"] = "log p_y"
     terms: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None
     lam: float | None = None
-
-    def finished(self, log_p_y: Tensor, params: Sequence[Any], *more: Any) -> tuple[Any, ...]:
-        """What ``finish`` gives from tensors on a CPU; what is not a number is a tensor again.
-
-        ``more`` is what it takes besides, the sums in a tuple.
-        """
-        assert self.finish is not None
-        if log_p_y.numel() > FEW or any(isinstance(param, Tensor) for param in params):
-            return tuple(self.finish(log_p_y, *more, params))
-        rows = log_p_y.numpy()
-        with np.errstate(all="ignore"):  # infinities are in order
-            found = self.finish(rows, *(_with_arrays(each) for each in more), params)
-        return tuple(_as_tensor(each, rows.dtype) for each in found)
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_with_arrays, value))
-    return value.numpy() if isinstance(value, Tensor) else value
-
-
-def _as_tensor(value: Any, dtype: Any) -> Any:
-    return torch.from_numpy(value.astype(dtype, copy=False)) if isinstance(value, np.ndarray) else value

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labelhedge.losses._adaptive import exponentials
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._formulas import (
     constant,
@@ -37,12 +37,12 @@ BLOCK = 2**19
 
 Rows: TypeAlias = Callable[[Any], Any]
 """Picks the rows of a block from a hyperparameter; numbers and None pass."""
-Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Number, Number]]
+Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Number]]
 """From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract."""
 Plain: TypeAlias = Callable[[Batch, Tensor | None], tuple[Tensor, Tensor | None]]
 """The values of the specification ``(..., 1)`` and the λ they are at, which is found if it is not given."""
-Found: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]
-"""Of some rows: the value, λ where the loss has one, and the gradient where it is wanted."""
+Found: TypeAlias = tuple[Any, Tensor | None, Tensor | None]
+"""Of some rows: the value, λ where the solver has found it, and the gradient where it is wanted."""
 
 
 def serves(batch: Batch) -> bool:
@@ -65,26 +65,32 @@ def serves_lambda(batch: Batch, smallest: Number, largest: Number) -> bool:
 
 def _is_ordinary(batch: Batch) -> bool:
     """Class indices, no hyperparameter that is learnt, nothing that traces."""
-    if batch.target is None or batch.logits.numel() == 0 or not is_free_to_read(batch.logits):
+    if batch.target is None or batch.logits.numel() == 0:
         return False
-    if batch.key is None:  # there may be tensors
-        for value in (batch.temperature, *batch.params.values()):
-            if isinstance(value, Tensor) and value.requires_grad:
-                return False
+    if batch.memory is not None:  # nothing traces it, and there are no tensors
+        if batch.logits.device.type != "cpu":
+            return False
+    elif not is_free_to_read(batch.logits) or any(
+        isinstance(value, Tensor) and value.requires_grad for value in (batch.temperature, *batch.params.values())
+    ):
+        return False
     return batch.normalize != "softplus" or masked_classes(batch.logits) is None
 
 
-def loss(batch: Batch, solver: Solver | None = None, plain: Plain | None = None) -> tuple[Tensor, Tensor | None]:
+def loss(
+    batch: Batch, lam: Number | None = None, solver: Solver | None = None, plain: Plain | None = None
+) -> tuple[Tensor, Tensor | None]:
     """The reduced loss, and the λ of ``solver`` ``(..., 1)`` as a constant where the loss has one.
 
-    ``plain(batch, lam)`` gives the values of the specification and their λ, which it finds if ``lam`` is None.
+    A smooth maximum is at ``lam`` or at what the solver finds. ``plain(batch, lam)`` gives the values of the
+    specification and their λ, which it finds if ``lam`` is None.
     """
     form = batch.spec.closed_form
     if form is not None and form.needs == "log p_y":
         return _of_log_p(batch.scaled_logits(), batch), None
     if batch.normalize == "softplus":
         batch = replace(batch, logits=F.softplus(batch.logits), normalize="l1")
-    call = _CPULoss(batch, solver, plain or _by_formula)
+    call = _CPULoss(batch, lam, solver, plain or _by_formula)
     if batch.logits.requires_grad and torch.is_grad_enabled():
         return with_gradient(batch.logits, call), call.lam
     with torch.no_grad():
@@ -109,10 +115,15 @@ class _OfLogP(torch.autograd.Function):
         form = batch.spec.closed_form
         assert form is not None
         log_p = log_softmax(logits)
-        value, slope = form.finished(take(log_p, batch.target), [batch.params[name] for name in form.params])
+        with np.errstate(all="ignore"):  # infinities are in order
+            log_p_y = _per_row(take(log_p, batch.target), batch)
+            assert form.finish is not None
+            value, slope = form.finish(log_p_y, [batch.params[name] for name in form.params])
+            ctx.slope = _tensor(slope * _per_row(batch.share_of_each(), batch), log_p, log_p_y.shape)
+            loss = _reduced(value, batch)
         ctx.save_for_backward(logits)
-        ctx.batch, ctx.log_p, ctx.slope = batch, log_p, slope
-        return batch.reduce(value)
+        ctx.batch, ctx.log_p = batch, log_p
+        return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
@@ -120,12 +131,11 @@ class _OfLogP(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
             loss = batch.reduce(batch.spec.formula(logits, batch.target, **batch.params))
             return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
-        share = batch.share_of_each()
+        each = upstream.unsqueeze(-1) if batch.reduction == "none" else upstream
         if is_batched(upstream):
-            each = upstream.unsqueeze(-1) if batch.reduction == "none" else upstream
-            return through_log_softmax(ctx.slope * share, ctx.log_p, batch.target) * each, None
-        factor = share * (upstream.unsqueeze(-1) if upstream.dim() else upstream.item())
-        return through_log_softmax(ctx.slope * factor, ctx.log_p, batch.target), None
+            return through_log_softmax(ctx.slope, ctx.log_p, batch.target) * each, None
+        slope = ctx.slope if not upstream.dim() and upstream.item() == 1.0 else ctx.slope * each
+        return through_log_softmax(slope, ctx.log_p, batch.target), None
 
 
 _of_log_p: Callable[..., Tensor] = _OfLogP.apply
@@ -139,21 +149,23 @@ class _CPULoss:
     """A loss and what is found with it. It keeps neither the loss, which refers to it, nor the logits."""
 
     lam: Tensor | None = None
+    """What the solver has found."""
     gradient: Tensor | None = None
     is_odd = False
     """Whether a logit is not finite, so that only the formula will do."""
 
-    def __init__(self, batch: Batch, solver: Solver | None, plain: Plain) -> None:
-        self.batch, self.solver, self.plain = batch, solver, plain
+    def __init__(self, batch: Batch, lam: Number | None, solver: Solver | None, plain: Plain) -> None:
+        self.batch, self.given, self.solver, self.plain = batch, lam, solver, plain
 
     def loss(self, wants_gradient: bool) -> Tensor:
         batch = self.batch
-        value, self.lam, self.gradient = _found(batch, self.solver, wants_gradient)
-        reduced = batch.reduce(value)
+        with np.errstate(all="ignore"):  # infinities are in order
+            value, self.lam, self.gradient = _found(batch, self.given, self.solver, wants_gradient)
+            reduced = _reduced(value, batch)
         total = reduced if reduced.dim() == 0 else value.sum()
         if not math.isfinite(total.item()):
             reduced = self._with_care(batch.logits.detach(), wants_gradient)
-        self.batch = batch.with_logits(value)
+        self.batch = batch.with_logits(constant(0.0, batch.logits.dtype))
         return reduced
 
     def _with_care(self, logits: Tensor, wants_gradient: bool) -> Tensor:
@@ -181,7 +193,7 @@ class _CPULoss:
         """The gradient at the λ found."""
         if not self.is_odd:
             solver = self.solver if self.lam is None else lambda x, at, buffers: (at(self.lam), 0.0)
-            gradient = _found(self.batch.with_logits(logits), solver, wants_gradient=True)[2]
+            gradient = _found(self.batch.with_logits(logits), self.given, solver, wants_gradient=True)[2]
             assert gradient is not None
             return gradient
         leaf = logits.requires_grad_()
@@ -195,13 +207,14 @@ class _CPULoss:
         return batch.reduce(self.plain(batch, self.lam)[0])
 
 
-def _found(batch: Batch, solver: Solver | None, wants_gradient: bool) -> Found:
+def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradient: bool) -> Found:
     """Value and λ, both ``(..., 1)``, and if wanted the gradient of the reduced loss, ``(..., K)``."""
     logits, target = batch.logits.detach(), batch.target
     assert target is not None
     share = batch.share_of_each() if wants_gradient else None
-    rows = _rows_of_probabilities if solver is None else functools.partial(_rows_of_gaps, solver=solver)
-    if logits.numel() <= BLOCK or (solver is None and lies_transposed(logits)):
+    of_gaps = batch.spec.closed_form is not None and batch.spec.closed_form.needs == "smooth maximum"
+    rows = functools.partial(_rows_of_gaps, lam=lam, solver=solver) if of_gaps else _rows_of_probabilities
+    if logits.numel() <= BLOCK or (not of_gaps and lies_transposed(logits)):
         return rows(logits, target, batch, share, _all)
 
     shape, classes = target.shape, logits.shape[-1]
@@ -220,9 +233,9 @@ def _found(batch: Batch, solver: Solver | None, wants_gradient: bool) -> Found:
 
         f = flat[part]
         outputs = (*buffers[:, : len(f)], None if gradient is None else gradient[part])
-        value, lam, _ = rows(f, flat_target[part], batch, at(share), at, outputs=outputs)
-        values.append(value)
-        lams += [] if lam is None else [lam]
+        value, found, _ = rows(f, flat_target[part], batch, at(share), at, outputs=outputs)
+        values.append(_tensor(value, f))
+        lams += [] if found is None else [found]
     return (
         torch.cat(values).view(shape),
         torch.cat(lams).view(shape) if lams else None,
@@ -252,46 +265,44 @@ def _rows_of_probabilities(
     assert form is not None
     params = [at(batch.params[name]) for name in form.params]
     unit, scale = _scales(f, batch, at)
-    log_p = log_softmax(f if scale is None else torch.mul(f, scale, out=outputs[0]))
-    log_p_y = take(log_p, y)
-    if share is not None and scale is not None:
-        share = share * scale
-    value, (on_p, everywhere, on_label) = _with_sums(f, log_p, log_p_y, y, batch, at, scale, params)
+    log_p = log_softmax(f if scale is None else torch.mul(f, _tensor(scale, f), out=outputs[0]))
+    value, on_p, everywhere, on_label = _with_sums(f, log_p, y, batch, at, scale, params)
     if share is None:
         return value, None, None
-    gradient = torch.mul(log_p.exp_(), on_p * share, out=outputs[3])
+    share = _per_row(share if scale is None else share * scale, batch)
+    gradient = torch.mul(log_p.exp_(), _tensor(on_p * share, f), out=outputs[3])
     if everywhere is not None:
-        gradient += everywhere * share
+        gradient += everywhere * _tensor(share, f)
     _add_at(gradient, y, on_label * share)
     return value, None, gradient if unit is None else _through_norm(gradient, f, unit, outputs[0])
 
 
 def _with_sums(
-    f: Tensor,
-    log_p: Tensor,
-    log_p_y: Tensor,
-    y: Tensor,
-    batch: Batch,
-    at: Rows,
-    scale: Number | None,
-    params: Sequence[Number],
-) -> tuple[Tensor, tuple[Number, Tensor | None, Number]]:
+    f: Tensor, log_p: Tensor, y: Tensor, batch: Batch, at: Rows, scale: Any, params: Sequence[Number]
+) -> tuple[Any, Any, Tensor | None, Any]:
     """The value of a loss that needs sums over the classes; of the gradient P, what all classes get, and E."""
     form = batch.spec.closed_form
     assert form is not None
+    assert form.finish is not None
     psi = None
     if form.terms is None:
         sums: tuple[Any, ...] = (log_p.sum(-1, keepdim=True),)
     else:
-        q = gaps(f if scale is None else f * scale, y, at(batch.params["margin"])) if "margin" in batch.params else None
+        q = None
+        if "margin" in batch.params:
+            q = gaps(f if scale is None else f * _tensor(scale, f), y, at(batch.params["margin"]))
         term, psi = form.terms(log_p.exp(), q, params)
         sums = (0.0, term.scatter(-1, y, 0.0).sum(-1, keepdim=True), psi.sum(-1, keepdim=True))
-    value, on_p, on_psi, everywhere, on_label = form.finished(log_p_y, params, sums, float(f.shape[-1]))
+    log_p_y = _per_row(take(log_p, y), batch)
+    sums = tuple(_per_row(each, batch) for each in sums)
+    value, on_p, on_psi, everywhere, on_label = form.finish(log_p_y, sums, float(f.shape[-1]), params)
     if f.amin().item() == -math.inf:
         value = value * math.nan  # a masked class: the formula knows what to do
-    if psi is not None:
-        everywhere = psi * on_psi if isinstance(everywhere, float) and everywhere == 0.0 else psi * on_psi + everywhere
-    return value, (on_p, everywhere, on_label)
+    is_nothing = isinstance(everywhere, float) and everywhere == 0.0
+    if psi is None:
+        return value, on_p, None if is_nothing else _tensor(everywhere, f), on_label
+    of_psi = psi * _tensor(on_psi, f)
+    return value, on_p, of_psi if is_nothing else of_psi + _tensor(everywhere, f), on_label
 
 
 def _rows_of_gaps(
@@ -300,39 +311,54 @@ def _rows_of_gaps(
     batch: Batch,
     share: Number | None,
     at: Rows,
-    solver: Solver,
+    lam: Number | None,
+    solver: Solver | None,
     outputs: Sequence[Tensor | None] = _NEW,
 ) -> Found:
-    """For a smooth maximum of the gaps, at the λ of ``solver``."""
+    """For a smooth maximum of the gaps, at ``lam`` or at the λ of ``solver``.
+
+    With the margin taken from the label's logit, and all logits divided by λ, it is ``-λ (log p_y + log K)``.
+    """
     classes = f.shape[-1]
     unit, scale = _scales(f, batch, at)
-    x = torch.mul(f, _tensor(1.0 if scale is None else scale, f), out=outputs[0])
-    _add_at(x, y, -at(batch.params["margin"]))
-    x.sub_(x.amax(-1, keepdim=True))  # the gaps less the largest of them
-    lam, offset = solver(x, at, outputs[1:3])
-    _, e = exponentials(x, lam, outputs[1:3])
-    total = e.sum(-1, keepdim=True)
-    value = total.div(constant(classes, f.dtype)).log_().mul_(_tensor(lam, f)).sub_(x.gather(-1, y))
-    if isinstance(offset, Tensor) or offset != 0.0:
-        value.sub_(_tensor(offset, f))
+    found: Tensor | None = None
+    penalty: Number = 0.0
+    if solver is None:
+        assert lam is not None
+        lam = at(lam)
+        x = torch.mul(f, _tensor(1 / lam if scale is None else scale / _tensor(lam, f), f), out=outputs[0])
+        _add_at(x, y, -at(batch.params["margin"]) / lam)
+    else:
+        gap = torch.mul(f, _tensor(1.0 if scale is None else scale, f), out=outputs[0])
+        _add_at(gap, y, -at(batch.params["margin"]))
+        gap.sub_(gap.amax(-1, keepdim=True))  # the gaps less the largest of them
+        found, penalty = solver(gap, at, outputs[1:3])
+        lam, x = found, torch.div(gap, found, out=gap)
+    log_p = log_softmax(x)
+    if isinstance(lam, Tensor):
+        value = take(log_p, y).add_(constant(math.log(classes), f.dtype)).mul_(lam).neg_()
+    else:
+        value = torch.add(constant(-lam * math.log(classes), f.dtype), take(log_p, y), alpha=-lam)
+    if isinstance(penalty, Tensor):
+        value -= penalty
     if not batch.normalize and f.amin().item() == -math.inf:
         value.fill_(math.nan)  # a masked class: the formula knows what to do
-    found = lam if isinstance(lam, Tensor) else None
     if share is None:
         return value, found, None
-    share = _tensor(share, f)
-    if scale is not None:
-        share = share * scale
     # with z = f·scale the gradient in z is p - e_y
-    gradient = _add_at(torch.mul(e, share / total, out=outputs[3]), y, -share)
+    slope = _tensor(-share, f, y.shape)
+    gradient = through_log_softmax(slope if scale is None else slope * scale, log_p, y, outputs[3])
     return value, found, gradient if unit is None else _through_norm(gradient, f, unit, x)
 
 
 def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | None]:
-    """One over the norm, and what the logits are multiplied by in all; each None where it is 1."""
+    """One over the norm, and what the logits are multiplied by in all; each None where it is 1.
+
+    A row of zeros is left to the formula: it becomes NaN.
+    """
     unit: Tensor | None = None
-    if batch.normalize:  # 1 for a row of zeros, which keeps its zeros
-        unit = torch.div(constant(f.shape[-1], f.dtype), f.abs().sum(-1, keepdim=True)).nan_to_num_(posinf=1.0)
+    if batch.normalize:
+        unit = torch.div(constant(f.shape[-1], f.dtype), f.abs().sum(-1, keepdim=True))
     if not batch.has_temperature():
         return unit, unit
     return unit, (1.0 if unit is None else unit) / at(batch.temperature)
@@ -340,14 +366,38 @@ def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | 
 
 def _through_norm(gradient: Tensor, f: Tensor, unit: Tensor, buffer: Tensor | None) -> Tensor:
     """The gradient g in f, from g as if the norm were a constant: g less ``(g·f)·unit·sign(f)/K``, in place."""
-    along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).mul_(unit).div_(constant(f.shape[-1], f.dtype))
-    return gradient.sub_(torch.sign(f, out=buffer).mul_(along))
+    along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).mul_(unit)
+    return gradient.addcmul_(torch.sign(f, out=buffer), along, value=-1 / f.shape[-1])
 
 
-def _add_at(values: Tensor, y: Tensor, amount: Number) -> Tensor:
+def _add_at(values: Tensor, y: Tensor, amount: Any) -> Tensor:
     """Add to the entry of the label, in place."""
-    return values.scatter_add_(-1, y, _tensor(amount, values).expand(y.shape))
+    return values.scatter_add_(-1, y, _tensor(amount, values, y.shape))
 
 
-def _tensor(value: Number, like: Tensor) -> Tensor:
-    return value.to(like.dtype) if isinstance(value, Tensor) else constant(value, like.dtype)
+def _reduced(value: Any, batch: Batch) -> Tensor:
+    """The reduced loss from values ``(..., 1)``; by NumPy where that has computed them, and all count the same."""
+    if isinstance(value, Tensor):
+        return batch.reduce(value)
+    if batch.valid is not None or batch.reduction == "none":
+        return batch.reduce(torch.from_numpy(value))
+    total: Any = np.add.reduce(value, None) * value.dtype.type(batch.share_of_each())
+    found: Tensor = torch.from_numpy(np.asarray(total))
+    return found
+
+
+def _per_row(values: Any, batch: Batch) -> Any:
+    """Numbers ``(..., 1)`` as one computes with them."""
+    return values.numpy() if batch.few and isinstance(values, Tensor) else values
+
+
+def _tensor(values: Any, like: Tensor, shape: torch.Size | None = None) -> Tensor:
+    """Numbers as a tensor of the same type, and if asked of a shape to which they broadcast."""
+    if isinstance(values, np.ndarray):
+        values = torch.from_numpy(values)
+    elif not isinstance(values, Tensor):
+        return constant(values, like.dtype, shape)
+    if values.dtype != like.dtype:
+        values = values.to(like.dtype)
+    found: Tensor = values if shape is None or values.shape == shape else values.expand(shape)
+    return found

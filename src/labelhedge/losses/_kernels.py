@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from labelhedge.losses._adaptive import octaves
 from labelhedge.losses._options import Number, is_traced
-from labelhedge.losses._remember import remember
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
 if TYPE_CHECKING:
@@ -84,10 +83,10 @@ def _obstacle(spec: LossSpec, logits: Tensor, target: Tensor, others: Iterable[A
     return None
 
 
-def loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The reduced loss, and λ of each sample ``(..., 1)`` as a constant (1 for losses without λ).
+def loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """The reduced loss, and of ALDR-KL the λ of each sample ``(..., 1)`` as a constant.
 
-    For ALDR-KL λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
+    λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
     if torch.compiler.is_compiling():
         return compiled_loss(kernel_call(batch, start, denominator(batch)), batch, batch.logits)
@@ -116,17 +115,15 @@ def _rows(values: Tensor) -> Tensor:
 def _flat(values: Tensor | None) -> Tensor:
     """One number per row, ``(N,)``, next to each other."""
     assert values is not None
-    return values.reshape(-1).contiguous()
-
-
-_PREPARED: dict[Hashable, Prepared] = {}
-"""Calls that have been made before, by what their batch is remembered by."""
+    if values.dim() != 1:
+        values = values.reshape(-1)
+    return values.contiguous()
 
 
 class _KernelLoss:
     """A loss by the kernels, and what they find. It keeps neither the loss, which refers to it, nor the logits."""
 
-    lam: Tensor
+    lam: Tensor | None = None
     gradient: Tensor | None = None
 
     def __init__(self, batch: Batch, start: Tensor | None) -> None:
@@ -136,26 +133,34 @@ class _KernelLoss:
         from labelhedge.kernels import launch
 
         batch, start = self.batch, self.start
-        shape = batch.logits.shape[:-1]
         rows, target = _rows(batch.logits), _flat(batch.target)
         value = torch.empty(target.shape, dtype=torch.float32, device=rows.device)
-        lam = torch.empty_like(value)
+        lam = torch.empty_like(value) if "lambda0" in batch.params else None
         if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        key = None if batch.key is None else (batch.key, start is None)
-        prepared = _PREPARED.get(key)
-        if prepared is None:
-            prepared = launch.Prepared(kernel_call(batch, start), rows)
-            if key is not None:
-                remember(_PREPARED, key, prepared)
-        self.denominator = denominator(batch)
+        counted = batch.reduction == "mean" and batch.weight is None and len(value) <= launch.FEW_ROWS
         start = None if start is None else _flat(start).float()
-        prepared.visit(rows, target, self.denominator, start, value=value, lam=lam, gradient=self.gradient)
-        self.lam = lam.view(*shape, 1)
+        self._prepared(rows, counted).visit(
+            rows, target, None if counted else denominator(batch), start, value=value, lam=lam, gradient=self.gradient
+        )
+        if lam is not None:
+            self.lam = lam.view(*batch.logits.shape[:-1], 1)
         self.batch, self.start = batch.with_logits(value), None
         if batch.reduction == "none":
-            return value.view(shape)
-        return launch.total(value) if value.numel() else batch.reduce_weighted(value)
+            return value.view(batch.logits.shape[:-1])
+        return launch.total(value) if len(value) else batch.reduce_weighted(value)
+
+    def _prepared(self, rows: Tensor, counted: bool) -> Prepared:
+        """The call, from the memory of the batch if one of the kind has been made before."""
+        from labelhedge.kernels import launch
+
+        memory, kind = self.batch.memory, self.start is None
+        prepared: Prepared | None = None if memory is None else memory.get(kind)
+        if prepared is None:
+            prepared = launch.Prepared(kernel_call(self.batch, self.start), rows, mean=counted)
+            if memory is not None:
+                memory[kind] = prepared
+        return prepared
 
     def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
         from labelhedge.kernels import launch
@@ -167,7 +172,7 @@ class _KernelLoss:
         if gradient is None:
             return self._gradient(logits, upstream)
         launch.rescale(gradient, upstream)
-        return gradient.view(logits.shape)
+        return gradient if gradient.shape == logits.shape else gradient.view(logits.shape)
 
     def _gradient(self, logits: Tensor, upstream: Tensor | None) -> Tensor:
         """The gradient by a visit of its own, at the λ found."""
@@ -175,8 +180,9 @@ class _KernelLoss:
 
         rows = _rows(logits)
         gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        call = kernel_call(self.batch.with_logits(logits), None, self.denominator)
-        call = replace(call, lam=self.lam.view(-1), solve="given")
+        call = kernel_call(self.batch.with_logits(logits), None, denominator(self.batch))
+        if self.lam is not None:
+            call = replace(call, lam=self.lam.view(-1), solve="given")
         launch.visit(
             call, rows, gradient=gradient, upstream=None if upstream is None else upstream.reshape(-1).contiguous()
         )
@@ -188,7 +194,7 @@ class _KernelLoss:
         return batch.reduce(batch.with_params(**found_lam(batch, self.lam)).values())
 
 
-def found_lam(batch: Batch, lam: Tensor) -> dict[str, Tensor]:
+def found_lam(batch: Batch, lam: Tensor | None) -> dict[str, Tensor | None]:
     """The λ that was found, for the plain formula of a loss that looks for one."""
     return {"lam": lam} if "lambda0" in batch.params else {}
 
@@ -199,7 +205,7 @@ def kernel_call(batch: Batch, start: Tensor | None = None, denominator: Tensor |
 
     assert batch.target is not None
     assert batch.spec.closed_form is not None
-    shape, classes = batch.target.shape, batch.logits.shape[-1]
+    shape, classes = (*batch.target.shape, 1), batch.logits.shape[-1]
 
     def flat(value: Number | None) -> Any:
         return _flat(value.expand(shape)).float() if isinstance(value, Tensor) else value

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
-from labelhedge.losses import _quick_lambda as quick
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
 from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
 from labelhedge.losses._closed_form import ClosedForm
@@ -19,6 +18,8 @@ from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
 from labelhedge.losses._loss import Loss, Rows, kept_where_ignored
 from labelhedge.losses._options import Interval, Normalize, Number, Options, checked_number
+from labelhedge.losses._quick_lambda import quick_lambda
+from labelhedge.losses._quick_lambda import serves as serves_quickly
 from labelhedge.losses._spec import LossSpec, State, one_by_one
 from labelhedge.losses.ldr import log_mean_exp
 from labelhedge.losses.margin import MARGIN
@@ -230,7 +231,7 @@ def aldr_lambda(
 
 def _checked(name: str, lam: Tensor, batch: Batch) -> Tensor:
     """λ of each sample, ``(..., 1)``."""
-    found: Tensor = per_sample(name, checked_number(name, lam, _LAM), batch.logits, batch.target)
+    found: Tensor = per_sample(name, checked_number(name, lam, _LAM), batch.logits)
     return found
 
 
@@ -240,7 +241,9 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
     λ is what the batch gives, or one step of Algorithm 1 from ``start``, or the global maximum.
     """
     if batch.for_kernels:
-        return kernels.loss(batch, start)
+        loss, found = kernels.loss(batch, start)
+        assert found is not None
+        return loss, found
     lambda0, alpha, given = (batch.params.get(name) for name in ("lambda0", "alpha", "lam"))
     assert lambda0 is not None
 
@@ -253,8 +256,8 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         elif start is not None:
             lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), count, buffers)
         else:
-            found = quick.single_peak(x, lambda0) if quick.serves(x, lambda0, alpha, count) else None
-            lam = global_maximum(x, at(lambda0), at(alpha), count) if found is None else found
+            is_quick = serves_quickly(x, lambda0, alpha, count)
+            lam = quick_lambda(x, lambda0) if is_quick else global_maximum(x, at(lambda0), at(alpha), count)
         return lam, penalty(lam, at(lambda0), at(alpha), count)
 
     def plain(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -267,9 +270,9 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
 
     low = smallest(lambda0, alpha, float(batch.logits.shape[-1]))
     if cpu.serves_lambda(batch, low, lambda0) and (given is None or cpu.serves_lambda(batch, given, given)):
-        loss, lam = cpu.loss(batch, solver, plain)
-        assert lam is not None
-        return loss, lam
+        loss, found = cpu.loss(batch, None, solver, plain)
+        assert found is not None
+        return loss, found
     values, lam = plain(batch, None)
     return batch.reduce(values), lam
 

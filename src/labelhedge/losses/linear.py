@@ -206,7 +206,7 @@ def _loss(
     if not batch.for_kernels:
         batch = prepare(spec, F.linear(hidden, weight, bias), target, settings)
     if lam is not None:
-        batch = batch.with_params(lam=per_sample("lam", lam, batch.logits, batch.target))
+        batch = batch.with_params(lam=per_sample("lam", lam, batch.logits))
     if not batch.for_kernels:
         return kind.of_batch(batch, {})[0]
     if torch.compiler.is_compiling():

@@ -176,4 +176,4 @@ def tgce(
         return TGCELoss.of_batch(batch, {})[0]
     if keep.dtype != torch.bool:
         raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
-    return TGCELoss.of_batch(batch, {"keep": per_sample("keep", keep, batch.logits, batch.target)})[0]
+    return TGCELoss.of_batch(batch, {"keep": per_sample("keep", keep, batch.logits)})[0]

@@ -57,7 +57,7 @@ def results(
     NORMALIZE: tl.constexpr, SOLVE: tl.constexpr, OCTAVES: tl.constexpr, LARGE: tl.constexpr,
     SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """Write value, λ and gradient of the rows ``i``.
+    """Write value, λ and gradient of the rows ``i``, and return the values.
 
     The first two lines of arguments are those of ``visit``. The third is what is known of each row: where it starts,
     its label, whether it counts and the label is a class, the label's logit as it is in memory, the temperature, the λ
@@ -129,8 +129,9 @@ def results(
         share *= tl.load(weight + y).to(tl.float32)
     if denominator is not None:
         share *= reciprocal(one_number(denominator))
+    values = tl.where(counts, loss, 0.0) * share
     if value is not None:
-        tl.store(value + i, tl.where(counts, loss, 0.0) * share)
+        tl.store(value + i, values)
 
     if gradient is not None or gist is not None:
         if upstream is not None:
@@ -170,6 +171,7 @@ def results(
                 _write_gradient(gap, column, row, given, TERMS, NEEDS, NORMALIZE, SHAPE)
         tl.debug_barrier()  # the label's comes after
         tl.store(out + y, of_label)
+    return values
 
 
 @triton.jit

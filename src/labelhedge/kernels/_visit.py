@@ -28,7 +28,7 @@ def number_of(target, rows, ignore_index, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows", "row_stride_aligned", "upstream_stride", "gist_stride", "ignore_index"])
 def visit(
-    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, lam,
+    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, total, lam,
     rows, row_stride_aligned, upstream_stride, gist_stride, ignore_index,
     temperature, margin, lambda0, alpha, param0, param1, param2, param3,
     FINISH: tl.constexpr, TERMS: tl.constexpr, NEEDS: tl.constexpr,
@@ -41,7 +41,8 @@ def visit(
     row), or None; the outputs, each of which may be None. The hyperparameters are numbers or pointers to one per row.
     SOLVE says where λ comes from: "given" as ``lam``, a "step" of Algorithm 1 from ``lam`` (no step for a row that is
     to be ignored), or "exact". The distance of rows comes divided by ALIGN, so that the compiler knows how wide it may
-    read. COUNT asks for the mean: every program counts the targets, to divide by their number.
+    read. COUNT asks for the mean: every program counts the targets, to divide by their number. ``total`` gets the sum
+    of the values, for which there may be but one program.
     """
     CLASSES: tl.constexpr = SHAPE[0]
     if COUNT:
@@ -67,19 +68,21 @@ def visit(
 
         # a class masked by -∞, or a NaN, for which these losses need more care than a softmax
         if (NORMALIZE is not None or NEEDS != "log p_y") and tl.min((norm < ABSENT).to(tl.int32)) == 0:
-            results(
+            values = results(
                 logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
                 margin, lambda0, alpha, param0, param1, param2, param3,
                 i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
                 FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, with_masked_classes(SHAPE),
             )  # fmt: skip
         else:
-            results(
+            values = results(
                 logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
                 margin, lambda0, alpha, param0, param1, param2, param3,
                 i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
                 FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, SHAPE,
             )  # fmt: skip
+        if total is not None:
+            tl.store(total, tl.sum(tl.where(tl.arange(0, ROWS)[:, None] < rows, values, 0.0)))
 
 
 @triton.jit
@@ -121,7 +124,7 @@ def count(target, number, rows, ignore_index, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def total(values, number, rows, BLOCK: tl.constexpr):
+def add_up(values, number, rows, BLOCK: tl.constexpr):
     """The sum of the values."""
     summed = tl.zeros([BLOCK], tl.float32)
     for begin in range(0, rows, BLOCK):

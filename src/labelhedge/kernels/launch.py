@@ -14,10 +14,10 @@ from torch import Tensor
 
 from labelhedge.kernels._elementary import INTERPRETED as _INTERPRETED
 from labelhedge.kernels._results import LARGE_LAMBDA
+from labelhedge.kernels._visit import add_up as _add_up
 from labelhedge.kernels._visit import count as _count
 from labelhedge.kernels._visit import gradient_of_classes as _gradient_of_classes
 from labelhedge.kernels._visit import rescale as _rescale
-from labelhedge.kernels._visit import total as _total
 from labelhedge.kernels._visit import visit as _visit
 from labelhedge.kernels.formulas import FORMULAS
 
@@ -26,10 +26,12 @@ INTERPRETED: bool = _INTERPRETED.value
 """Whether the kernels run on a CPU, in Triton's interpreter."""
 LONGEST_ROW = 32_768
 """Classes of a row that a program can hold in its registers."""
+ONE_PROGRAM = 2**14
+"""Up to so many logits are one program's, which then adds up the values: it is the launches that take time."""
 RESCALE_BLOCK, SUM_BLOCK = 8192, 16_384
 """Numbers that a program takes at a time."""
 FEW_ROWS = 1024
-"""Up to so many, every program counts the targets itself, which costs less than another launch."""
+"""Up to so many, every program counts the targets itself, which costs less than another launch, and torch adds up."""
 MOST_ROWS_AT_ONCE = 2**17
 """Up to so many, a single program is quicker than a reduction by torch."""
 
@@ -80,11 +82,13 @@ class Prepared:
     def __init__(self, call: Call, logits: Tensor, *, gradient: bool = True, mean: bool = False) -> None:
         rows, classes = logits.shape
         formula = FORMULAS[call.formula]
-        how = layout(classes, logits.element_size(), call.solve == "exact", gradient)
+        how = layout(classes, logits.element_size(), call.solve == "exact", gradient, rows)
         apart = call.margin is not None or formula.terms is not None
         align = math.gcd(classes, logits.stride(0), 16)
         self._kernel = _Remembered(_visit, {"num_warps": how.warps, "maxnreg": how.registers})
         self._grid = (triton.cdiv(rows, how.rows), 1, 1)
+        self.adds_up = self._grid[0] == 1
+        """Whether a visit can give the sum of the values."""
         self._weight, self._ignore_index = call.weight, call.ignore_index
         self._sizes = (rows, logits.stride(0) // align)
         self._scaling = (call.temperature, call.margin)
@@ -111,11 +115,13 @@ class Prepared:
         lam: Tensor | None = None,
         gradient: Tensor | None = None,
         gist: Tensor | None = None,
+        total: Tensor | None = None,
         upstream: Tensor | None = None,
     ) -> None:
         """Write the value, λ and gradient of each row of ``logits`` ``(N, K)`` into the tensors given.
 
-        ``gradient`` may be the logits themselves. ``gist`` ``(5, N)`` gets what :func:`gradient_of_classes` needs.
+        ``gradient`` may be the logits themselves. ``gist`` ``(5, N)`` gets what :func:`gradient_of_classes` needs,
+        ``total`` the sum of the values.
         ``upstream`` multiplies the gradient: one number, or one per row.
         """
         if self._grid[0] == 0:
@@ -123,7 +129,7 @@ class Prepared:
         first_lam = self._lam if start is None else start
         self._kernel.launch(
             logits, self._grid,
-            (logits, target, self._weight, denominator, upstream, value, lam, gradient, gist, first_lam),
+            (logits, target, self._weight, denominator, upstream, value, lam, gradient, gist, total, first_lam),
             (*self._sizes, int(upstream is not None and upstream.numel() > 1), 0 if gist is None else gist.stride(0)),
             (self._ignore_index, *self._scaling, *self._rest),
         )  # fmt: skip
@@ -145,23 +151,27 @@ class _Remembered:
 
     def __init__(self, kernel: Any, options: dict[str, Any]) -> None:
         self._kernel, self._options = kernel, options
-        self._compiled: dict[tuple[int, ...], Any] = {}
+        self._launchers: dict[tuple[int, ...], Any] = {}
 
     def launch(
         self, where: Tensor, grid: Grid, tensors: Sequence[Any], sizes: Sequence[int], rest: Sequence[Any]
     ) -> None:
         """Launch it on the device of ``where`` with all arguments. Sizes always have 32 bits, or always more."""
-        if INTERPRETED or where.get_device() != torch.cuda.current_device():
-            with torch.cuda.device(where.get_device()):
+        device = where.get_device()
+        if INTERPRETED or device != torch.cuda.current_device():
+            with torch.cuda.device(device):
                 self._kernel[grid](*tensors, *sizes, *rest, **self._options)
             return
         places = [tensor.data_ptr() if isinstance(tensor, Tensor) else tensor for tensor in tensors]
-        key = tuple([place % 16 if type(place) is int else -1 for place in places])
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            self._compiled[key] = self._kernel[grid](*tensors, *sizes, *rest, **self._options)
+        key = (grid[0], *[place % 16 if type(place) is int else -1 for place in places])
+        launcher = self._launchers.get(key)
+        if launcher is None:
+            if len(self._launchers) >= 1000:  # rows of ever another number
+                self._launchers.clear()
+            self._launchers[key] = self._kernel[grid](*tensors, *sizes, *rest, **self._options)[grid]
         else:
-            compiled[grid](*places, *sizes, *rest)  # of a number Triton does not ask where it is
+            stream = triton.runtime.driver.active.get_current_stream(device)
+            launcher(*places, *sizes, *rest, stream=stream)  # of a number Triton does not ask where it is
 
 
 def gradient_of_classes(call: Call, logits: Tensor, gist: Tensor, first: int) -> None:
@@ -197,9 +207,12 @@ class Layout:
     """Of a thread; with fewer, more programs run at a time."""
 
 
-def layout(classes: int, itemsize: int, exact: bool, gradient: bool) -> Layout:
+def layout(classes: int, itemsize: int, exact: bool, gradient: bool, rows: int) -> Layout:
     """Chosen by times on an H200. ``itemsize`` is the bytes of a logit."""
     block = max(triton.next_power_of_2(classes), 16)
+    size = block * triton.next_power_of_2(max(rows, 1))
+    if block <= 1024 and size <= ONE_PROGRAM:
+        return Layout(block, 1, size // block, max(1, size // 512), None)
     if classes <= 256:
         warps = 1 if exact else 2
         return Layout(block, 1, warps * max(1, 128 // block), warps, 64 if exact else 40)
@@ -221,7 +234,9 @@ def layout(classes: int, itemsize: int, exact: bool, gradient: bool) -> Layout:
 def rescale(gradient: Tensor, upstream: Tensor) -> None:
     """Multiply the gradient in place by the number in ``upstream``, without waiting to see whether it is 1."""
     size = gradient.numel()
-    if size:
+    if size <= RESCALE_BLOCK * 4 and gradient.dtype == upstream.dtype:
+        gradient.mul_(upstream)
+    else:
         grid = (min(-(-size // RESCALE_BLOCK), 1056), 1, 1)
         kernel = _small(_rescale, gradient.dtype, upstream.dtype, gradient.device, size < 2**31)
         kernel.launch(gradient, grid, (gradient, upstream), (size,), (RESCALE_BLOCK,))
@@ -241,10 +256,10 @@ def count(target: Tensor, ignore_index: int) -> Tensor:
 def total(values: Tensor) -> Tensor:
     """The sum of float32 values, always in the same order."""
     rows = values.shape[0]
-    if rows > MOST_ROWS_AT_ONCE:
+    if rows <= FEW_ROWS or rows > MOST_ROWS_AT_ONCE:
         return values.sum()
     number = torch.empty((), dtype=torch.float32, device=values.device)
-    kernel = _small(_total, values.device)
+    kernel = _small(_add_up, values.device)
     kernel.launch(values, (1, 1, 1), (values, number), (rows,), (SUM_BLOCK,))
     return number
 

@@ -17,6 +17,8 @@ from labelhedge.losses._kernels import serves
 from labelhedge.losses._options import Normalize, Number, Reduction, is_free_to_read, is_traced
 from labelhedge.losses._spec import LossSpec
 
+_NO_LOGITS = torch.empty(0)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -51,6 +53,10 @@ class Batch:
         batch.__dict__.update(self.__dict__)
         batch.__dict__["logits"] = logits
         return batch
+
+    def without_logits(self) -> Batch:
+        """The same, for those who keep it but not the logits."""
+        return self.with_logits(_NO_LOGITS)
 
     def with_params(self, **params: Any) -> Batch:
         """The same with further hyperparameters; not to be remembered."""
@@ -214,7 +220,7 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
         batch = replace(batch, memory={}, few=few)
         if len(_REMEMBERED) >= 1000:  # a program whose batches never repeat must not keep them all
             _REMEMBERED.clear()
-        _REMEMBERED[key] = replace(batch, logits=logits.new_empty(0), target=None, valid=None)
+        _REMEMBERED[key] = replace(batch, logits=_NO_LOGITS, target=None, valid=None)
     return batch
 
 

@@ -165,7 +165,7 @@ class _CPULoss:
         total = reduced if reduced.dim() == 0 else value.sum()
         if not math.isfinite(total.item()):
             reduced = self._with_care(batch.logits.detach(), wants_gradient)
-        self.batch = batch.with_logits(constant(0.0, batch.logits.dtype))
+        self.batch = batch.without_logits()
         return reduced
 
     def _with_care(self, logits: Tensor, wants_gradient: bool) -> Tensor:

@@ -134,21 +134,33 @@ class _KernelLoss:
 
         batch, start = self.batch, self.start
         rows, target = _rows(batch.logits), _flat(batch.target)
-        value = torch.empty(target.shape, dtype=torch.float32, device=rows.device)
-        lam = torch.empty_like(value) if "lambda0" in batch.params else None
+        number = target.shape[0]
+        counted = batch.reduction == "mean" and batch.weight is None and number <= launch.FEW_ROWS
+        prepared = self._prepared(rows, counted)
+        is_total = prepared.adds_up and batch.reduction != "none" and number > 0
+        value = torch.empty(() if is_total else (number,), dtype=torch.float32, device=rows.device)
+        lam = value.new_empty(number) if "lambda0" in batch.params else None
         if wants_gradient and batch.gradient_can_come_first():
             self.gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        counted = batch.reduction == "mean" and batch.weight is None and len(value) <= launch.FEW_ROWS
         start = None if start is None else _flat(start).float()
-        self._prepared(rows, counted).visit(
-            rows, target, None if counted else denominator(batch), start, value=value, lam=lam, gradient=self.gradient
+        prepared.visit(
+            rows,
+            target,
+            None if counted else denominator(batch),
+            start,
+            value=None if is_total else value,
+            total=value if is_total else None,
+            lam=lam,
+            gradient=self.gradient,
         )
         if lam is not None:
             self.lam = lam.view(*batch.logits.shape[:-1], 1)
-        self.batch, self.start = batch.with_logits(value), None
+        self.batch, self.start = batch.without_logits(), None
+        if is_total:
+            return value
         if batch.reduction == "none":
             return value.view(batch.logits.shape[:-1])
-        return launch.total(value) if len(value) else batch.reduce_weighted(value)
+        return launch.total(value) if number else batch.reduce_weighted(value)
 
     def _prepared(self, rows: Tensor, counted: bool) -> Prepared:
         """The call, from the memory of the batch if one of the kind has been made before."""

@@ -44,45 +44,79 @@ def visit(
     read. COUNT asks for the mean: every program counts the targets, to divide by their number. ``total`` gets the sum
     of the values, for which there may be but one program.
     """
-    CLASSES: tl.constexpr = SHAPE[0]
     if COUNT:
         denominator = number_of(target, rows, ignore_index, 128)
-    for block in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
-        i = tl.minimum(block * ROWS + tl.arange(0, ROWS)[:, None], rows - 1)  # the last row may be visited twice
-        start = i.to(tl.int64) * row_stride_aligned * ALIGN
-        label = tl.load(target + i)
-        counts, known = label != ignore_index, (label >= 0) & (label < CLASSES)
-        y = tl.where(known, label, 0).to(tl.int32)
-        raw_y = tl.load(logits + start + y)
-        unscale = tl.full([ROWS, 1], 1.0, tl.float32)
-        if temperature is not None:
-            unscale = per_row(temperature, i)
-        first_lam = tl.full([ROWS, 1], 1.0, tl.float32)
-        if lam is not None:
-            first_lam = per_row(lam, i)
-        if SHAPE[2] == 0 and (SOLVE != "exact" or OCTAVES == 1):
-            guessed_lam = per_row(lambda0, i) if SOLVE == "exact" else first_lam
-            held, norm, top = survey(logits, start, y, rate_of(reciprocal(unscale), guessed_lam), SOLVE, SHAPE)
-        else:
-            held, norm, top = hold(logits, start, y, SHAPE)
+    block = tl.program_id(0)
+    i, start, y, counts, known, raw_y, unscale, first_lam = of_block(
+        logits, target, lam, rows, row_stride_aligned, ignore_index, temperature, block, SHAPE, ALIGN, ROWS
+    )
+    if SHAPE[2] == 0 and (SOLVE != "exact" or OCTAVES == 1):
+        guessed_lam = per_row(lambda0, i) if SOLVE == "exact" else first_lam
+        held, norm, top = survey(logits, start, y, rate_of(reciprocal(unscale), guessed_lam), SOLVE, SHAPE)
+    else:
+        held, norm, top = hold(logits, start, y, SHAPE)
 
-        # a class masked by -∞, or a NaN, for which these losses need more care than a softmax
-        if (NORMALIZE is not None or NEEDS != "log p_y") and tl.min((norm < ABSENT).to(tl.int32)) == 0:
-            values = results(
-                logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
-                margin, lambda0, alpha, param0, param1, param2, param3,
-                i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
-                FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, with_masked_classes(SHAPE),
-            )  # fmt: skip
-        else:
-            values = results(
-                logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
-                margin, lambda0, alpha, param0, param1, param2, param3,
-                i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
-                FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, SHAPE,
-            )  # fmt: skip
-        if total is not None:
-            tl.store(total, tl.sum(tl.where(tl.arange(0, ROWS)[:, None] < rows, values, 0.0)))
+    if (NORMALIZE is not None or NEEDS != "log p_y") and tl.min((norm < ABSENT).to(tl.int32)) == 0:
+        added = with_care(
+            logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, lam,
+            rows, row_stride_aligned, upstream_stride, gist_stride, ignore_index,
+            temperature, margin, lambda0, alpha, param0, param1, param2, param3, block,
+            FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, with_masked_classes(SHAPE), ALIGN, ROWS,
+        )  # fmt: skip
+    else:
+        values = results(
+            logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
+            margin, lambda0, alpha, param0, param1, param2, param3,
+            i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
+            FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, SHAPE,
+        )  # fmt: skip
+        added = tl.sum(tl.where(tl.arange(0, ROWS)[:, None] < rows, values, 0.0))
+    if total is not None:
+        tl.store(total, added)
+
+
+@triton.jit
+def of_block(
+    logits, target, lam, rows, row_stride_aligned, ignore_index, temperature, block,
+    SHAPE: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """What is known of the rows of a block before they are read: what ``results`` says, from ``i`` on."""
+    i = tl.minimum(block * ROWS + tl.arange(0, ROWS)[:, None], rows - 1)  # the last row may be visited twice
+    start = i.to(tl.int64) * row_stride_aligned * ALIGN
+    label = tl.load(target + i)
+    counts, known = label != ignore_index, (label >= 0) & (label < SHAPE[0])
+    y = tl.where(known, label, 0).to(tl.int32)
+    raw_y = tl.load(logits + start + y)
+    unscale = tl.full([ROWS, 1], 1.0, tl.float32)
+    if temperature is not None:
+        unscale = per_row(temperature, i)
+    first_lam = tl.full([ROWS, 1], 1.0, tl.float32)
+    if lam is not None:
+        first_lam = per_row(lam, i)
+    return i, start, y, counts, known, raw_y, unscale, first_lam
+
+
+@triton.jit(noinline=True)  # rare and long: the usual way would have fewer registers beside it
+def with_care(
+    logits, target, weight, denominator, upstream, value, lam_out, gradient, gist, lam,
+    rows, row_stride_aligned, upstream_stride, gist_stride, ignore_index,
+    temperature, margin, lambda0, alpha, param0, param1, param2, param3, block,
+    FINISH: tl.constexpr, TERMS: tl.constexpr, NEEDS: tl.constexpr,
+    NORMALIZE: tl.constexpr, SOLVE: tl.constexpr, OCTAVES: tl.constexpr, LARGE: tl.constexpr,
+    SHAPE: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The rows of a block in which a class is masked by -∞, or a logit is NaN; returns the sum of their values."""
+    i, start, y, counts, known, raw_y, unscale, first_lam = of_block(
+        logits, target, lam, rows, row_stride_aligned, ignore_index, temperature, block, SHAPE, ALIGN, ROWS
+    )
+    held, norm, top = hold(logits, start, y, SHAPE)
+    values = results(
+        logits, weight, denominator, upstream, value, lam_out, gradient, gist, upstream_stride, gist_stride,
+        margin, lambda0, alpha, param0, param1, param2, param3,
+        i, start, y, counts, known, raw_y, unscale, first_lam, held, norm, top,
+        FINISH, TERMS, NEEDS, NORMALIZE, SOLVE, OCTAVES, LARGE, SHAPE,
+    )  # fmt: skip
+    return tl.sum(tl.where(tl.arange(0, ROWS)[:, None] < rows, values, 0.0))
 
 
 @triton.jit

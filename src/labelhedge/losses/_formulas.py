@@ -35,11 +35,10 @@ def normalized(logits: Tensor, normalize: Normalize) -> Tensor:
         logits = torch.where(masked, 0.0, logits)
     if normalize == "softplus":
         logits = F.softplus(logits)
+        if masked is not None:
+            logits = torch.where(masked, 0.0, logits)
     size = logits.abs()
-    if masked is None:
-        scale = size.mean(-1, keepdim=True)
-    else:
-        scale = torch.where(masked, 0.0, size).sum(-1, keepdim=True) / count_of(logits, masked)
+    scale = size.mean(-1, keepdim=True) if masked is None else size.sum(-1, keepdim=True) / count_of(logits, masked)
     scaled = logits / torch.where(scale > torch.finfo(scale.dtype).tiny, scale, 1.0)
     return scaled if masked is None else torch.where(masked, -torch.inf, scaled)
 

@@ -21,7 +21,7 @@ from labelhedge.losses._options import Interval, Normalize, Number, Options, che
 from labelhedge.losses._quick_lambda import quick_lambda
 from labelhedge.losses._quick_lambda import serves as serves_quickly
 from labelhedge.losses._spec import LossSpec, State, one_by_one
-from labelhedge.losses.ldr import log_mean_exp
+from labelhedge.losses.ldr import log_mean_exp, log_mean_exp_inside
 from labelhedge.losses.margin import MARGIN
 
 __all__ = ["ALDRKLLoss", "aldr_kl", "aldr_lambda"]
@@ -118,7 +118,7 @@ class ALDRKLLoss(Loss):
         if lam is None:
             with torch.no_grad():
                 lam = global_maximum(_below_largest(q), lambda0, alpha, classes)
-        return log_mean_exp(q, lam) - penalty(lam, lambda0, alpha, classes)
+        return _at(lam, q, lambda0, alpha, classes)
 
     @classmethod
     def of_batch(cls, batch: Batch, rows: Rows) -> tuple[Tensor, Rows]:
@@ -261,12 +261,14 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return lam, penalty(lam, at(lambda0), at(alpha), count)
 
     def plain(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert batch.target is not None
+        q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
+        classes = count_of(q, masked_classes(q))
         if lam is None:
-            assert batch.target is not None
             with torch.no_grad():
-                q = gaps(batch.scaled_logits().detach(), batch.target, batch.params["margin"])
-                lam, _ = solver(_below_largest(q), lambda number: number, classes=count_of(q, masked_classes(q)))
-        return batch.with_params(lam=lam).values(), lam
+                lam, _ = solver(_below_largest(q), lambda number: number, classes=classes)
+        is_inside = given is None and alpha is None and isinstance(lambda0, float) and lambda0 < math.inf
+        return _at(lam, q, lambda0, alpha, classes, is_inside), lam
 
     low = smallest(lambda0, alpha, float(batch.logits.shape[-1]))
     if cpu.serves_lambda(batch, low, lambda0) and (given is None or cpu.serves_lambda(batch, given, given)):
@@ -275,6 +277,14 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return loss, found
     values, lam = plain(batch, None)
     return batch.reduce(values), lam
+
+
+def _at(
+    lam: Number, q: Tensor, lambda0: Number, alpha: Number | None, classes: Number, is_inside: bool = False
+) -> Tensor:
+    """The values at λ; ``is_inside`` says that no λ is 0 or ∞."""
+    smooth = log_mean_exp_inside(q, lam) if is_inside else log_mean_exp(q, lam)
+    return smooth - penalty(lam, lambda0, alpha, classes)
 
 
 def _below_largest(q: Tensor) -> Tensor:

@@ -23,28 +23,32 @@ __all__ = ["LDRKLLoss", "ldr_kl"]
 
 def log_mean_exp(q: Tensor, lam: Number) -> Tensor:
     """``λ log mean_k exp(q_k/λ)`` for λ in [0, ∞], over the classes that are not masked."""
-    masked = masked_classes(q)
     if not isinstance(lam, Tensor):
         if lam == 0:
             return q.amax(-1, keepdim=True)
-        return _mean(q, masked) if lam == math.inf else _log_mean_exp(q, lam, masked)
+        return _mean(q) if lam == math.inf else log_mean_exp_inside(q, lam)
     inside = (lam > 0) & lam.isfinite()
-    value = _log_mean_exp(q, torch.where(inside, lam, 1.0), masked)
-    limit = torch.where(lam == 0, q.amax(-1, keepdim=True), _mean(q, masked))
+    value = log_mean_exp_inside(q, torch.where(inside, lam, 1.0))
+    limit = torch.where(lam == 0, q.amax(-1, keepdim=True), _mean(q))
     return torch.where(inside, value, limit)
 
 
-def _log_mean_exp(q: Tensor, lam: Number, masked: Tensor | None) -> Tensor:
+def log_mean_exp_inside(q: Tensor, lam: Number) -> Tensor:
+    """The same for λ in (0, ∞)."""
+    masked = masked_classes(q)
+    count = count_of(q, masked)
     top = q.detach().amax(-1, keepdim=True)
     x = (q - top) / lam
     # for small x the mean of exp(x) is 1 minus a little, and that little is the answer: keep it with expm1 and log1p
-    mean_less_one = _mean(x.expm1(), masked)
-    far = _mean(x.exp(), masked).log()
+    less_one = x.expm1() if masked is None else torch.where(masked, 0.0, x.expm1())
+    mean_less_one = less_one.sum(-1, keepdim=True) / count
+    far = (x.exp().sum(-1, keepdim=True) / count).log()
     return top + lam * torch.where(mean_less_one > -0.5, mean_less_one.clamp(min=-0.5).log1p(), far)
 
 
-def _mean(values: Tensor, masked: Tensor | None) -> Tensor:
+def _mean(values: Tensor) -> Tensor:
     """Over the classes that are not masked."""
+    masked = masked_classes(values)
     if masked is None:
         return values.mean(-1, keepdim=True)
     return torch.where(masked, 0.0, values).sum(-1, keepdim=True) / count_of(values, masked)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import labelhedge as lh
-from tests.losses.cases import NAMES, function, random_batch
+from tests.losses.cases import CASES, IDS, NAMES, function, random_batch
 
 SHAPES = [(7, 5), (5,), (3, 5, 4), (2, 5, 3, 4), (0, 5), (0, 5, 2), (4, 1)]
 
@@ -59,6 +59,16 @@ def test_layouts_agree(name):
     torch.testing.assert_close(stacked(logits.view(4, 6, 5), target.view(4, 6)), flat.view(4, 6))
     torch.testing.assert_close(loss(logits.t().contiguous().t(), target), flat)
     torch.testing.assert_close(loss(logits, target.to(torch.int16)), flat)
+
+
+@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS)
+def test_the_meta_device(name, params):
+    """Shapes and types without numbers, as those who plan the memory of a training ask for."""
+    logits = torch.empty(8, 6, device="meta", requires_grad=True)
+    loss = lh.losses.create(name, **params)(logits, torch.empty(8, dtype=torch.long, device="meta"))
+    assert (loss.device.type, loss.shape, loss.dtype) == ("meta", (), torch.float32)
+    loss.backward()
+    assert logits.grad.shape == logits.shape
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -109,8 +109,7 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None, classes: Nu
     chunks = nodes.chunk(1 if x.numel() <= _AT_ONCE else len(nodes))
     by_order = zip(*(_cumulants(x, chunk, classes) for chunk in chunks), strict=True)
     samples = torch.cat([part for parts in by_order for part in parts], -2).squeeze(-1)
-    with torch.autocast(x.device.type, enabled=False):  # it would multiply in half precision
-        interpolated = samples @ basis
+    interpolated = _in_full_precision(samples, basis)
     coarse = interpolated * ratios - 0.5 * a * (1 - ratios).square()
     ratio, low, high = _best_peaks(coarse, ratios)
 
@@ -124,6 +123,14 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None, classes: Nu
         for _ in range(2):
             ratio, _ = _newton(x, a, ratio, low, high, classes)
     return torch.where(ratio > _ZERO, ratio, 0.0).squeeze(-2) * lambda0
+
+
+def _in_full_precision(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product, which autocast would take in half precision; the meta device has no autocast."""
+    if not torch.amp.is_autocast_available(left.device.type):
+        return left @ right
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 def octaves(a: Number, classes: Number) -> int:

@@ -32,7 +32,7 @@ class FocalLoss(Loss):
     """Focal loss, ``-(1 - p_y)^γ log p_y`` (Lin et al., 2017).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         gamma: γ in [0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
@@ -96,7 +96,7 @@ class TrustLoss(Loss):
     """Cross entropy times the running mean of ``p_y``, ``-t log p_y`` with ``t ← m t + (1 - m) p_y``.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         momentum: m in [0, 1], a number or a tensor that broadcasts against the target.
         num_samples: How many training samples to keep t of; None: none, and t is 1.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+import torch._dynamo  # before there is a process group: pytorch issue 190489
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel

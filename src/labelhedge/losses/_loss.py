@@ -36,7 +36,7 @@ class Loss(nn.Module):
     training mode with gradients enabled. A loss without state does nothing with an index.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         num_samples: How many training samples to keep the state of; None: none.
         num_classes: Their number K, needed where state has a number for every class.
         **options: Hyperparameters of the loss, and the options of every loss.

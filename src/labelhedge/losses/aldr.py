@@ -44,7 +44,7 @@ class ALDRKLLoss(Loss):
     it.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
         alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log
             K/λ0``, which keeps λ in [λ0/2, λ0].
@@ -62,7 +62,7 @@ class ALDRKLLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> criterion = ALDRKLLoss(num_samples=3)
@@ -151,7 +151,7 @@ def aldr_kl(
     Args:
         logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes.
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
         alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is ``2 log
             K/λ0``, which keeps λ in [λ0/2, λ0].

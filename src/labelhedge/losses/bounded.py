@@ -75,7 +75,7 @@ class JSLoss(Loss):
     π -> 0; half of :class:`MAELoss`, and symmetric, only in the limit π -> 1.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         pi1: π in (0, 1), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
@@ -88,7 +88,7 @@ class JSLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -133,7 +133,7 @@ class RLLLoss(Loss):
     """Robust log loss, ``-log(α + p_y) + 1/(K-1) Σ_{i≠y} log(α + p_i)`` (Patel and Sastry, 2021). Symmetric.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         alpha: α in (0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
@@ -146,7 +146,7 @@ class RLLLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -190,7 +190,7 @@ class AGCELoss(Loss):
     """Asymmetric generalised cross entropy, ``((a+1)^q - (a+p_y)^q)/q`` (Zhou et al., 2021).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         a: In (0, ∞), a number or a tensor that broadcasts against the target.
         q: In (0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
@@ -204,7 +204,7 @@ class AGCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -245,7 +245,7 @@ class AULLoss(Loss):
     """Asymmetric unhinged loss, ``((a-p_y)^q - (a-1)^q)/q`` (Zhou et al., 2021).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         a: In (1, ∞), a number or a tensor that broadcasts against the target.
         q: In (0, ∞), a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
@@ -259,7 +259,7 @@ class AULLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:

@@ -64,7 +64,7 @@ class LDRKLLoss(Loss):
     By default the logits are normalised, so that their scale does not matter: pass ``normalize=None`` to keep it.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target. 0 is :class:`CSLoss`, ∞ the mean gap.
         margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
@@ -79,7 +79,7 @@ class LDRKLLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> LDRKLLoss(lam=math.inf, margin=0.0)(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))

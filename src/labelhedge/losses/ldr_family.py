@@ -44,7 +44,7 @@ class LDRLoss(Loss):
     The whole family; :class:`LDRKLLoss`, :class:`LDRkKLLoss` and :class:`LDRQuadraticLoss` are the members with names.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         regularizer: ``"kl"``, ``R(p) = Σ p_k log(K p_k)``; or ``"quadratic"``, ``R(p) = ‖p - 1/K‖²``.
         constraint: The set Ω: ``"simplex"``; or ``"capped"``, ``Ω(k) = {p >= 0, Σp <= 1, p <= 1/k}``.
         k: Of Ω(k), an integer in [1, K] or a tensor of them that broadcasts against the target.
@@ -63,7 +63,7 @@ class LDRLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> LDRLoss(constraint="capped", k=2, lam=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
@@ -126,7 +126,7 @@ class LDRkKLLoss(Loss):
     Since ``Σp <= 1`` may be strict, k = 1 is not :class:`LDRKLLoss`.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lam: λ in [0, ∞), a number or a tensor that broadcasts against the target; 0 is :class:`TopKSVMLoss`.
         k: An integer in [1, K], or a tensor of them that broadcasts against the target.
         margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
@@ -142,7 +142,7 @@ class LDRkKLLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> LDRkKLLoss(margin=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
@@ -179,7 +179,7 @@ class TopKSVMLoss(Loss):
     """Top-k SVM loss, ``(1/k) Σ_{i<=k} max(0, f - f_y + c)_[i]`` (Lapin et al., 2018): LDR on Ω(k) with λ = 0.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         k: An integer in [1, K], or a tensor of them that broadcasts against the target.
         margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
@@ -194,7 +194,7 @@ class TopKSVMLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> TopKSVMLoss()(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))
@@ -230,7 +230,7 @@ class LDRQuadraticLoss(Loss):
     """LDR with ``R(p) = ‖p - 1/K‖²``, on the simplex or on Ω(k).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
         k: None for the simplex, or for Ω(k) an integer in [1, K] or a tensor of them that broadcasts against the
             target.
@@ -247,7 +247,7 @@ class LDRQuadraticLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> LDRQuadraticLoss(margin=0.0)(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]))

@@ -62,7 +62,7 @@ def linear_ce(
         linear_weight: ``(K, H)``, as in ``nn.Linear``.
         target: Class indices, ``(N,)`` or ``(...)``.
         linear_bias: ``(K,)`` or None.
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
@@ -100,7 +100,7 @@ def linear_ldr_kl(
         linear_weight: ``(K, H)``, as in ``nn.Linear``.
         target: Class indices, ``(N,)`` or ``(...)``.
         linear_bias: ``(K,)`` or None.
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lam: λ in [0, ∞], a number or a tensor that broadcasts against the target.
         margin: c in [0, ∞), a number or a tensor of K values.
         normalize: What is done to the logits f first. ``"l1"``, the default: divided by ``‖f‖₁/K``; ``"softplus"``: the
@@ -142,7 +142,7 @@ def linear_aldr_kl(
         linear_weight: ``(K, H)``, as in ``nn.Linear``.
         target: Class indices, ``(N,)`` or ``(...)``.
         linear_bias: ``(K,)`` or None.
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         lambda0: λ0 in (0, ∞], a number or a tensor that broadcasts against the target.
         alpha: α in (0, ∞), a number or a tensor that broadcasts against the target; None, the default, is
             ``2 log K/λ0``.

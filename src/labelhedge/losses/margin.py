@@ -31,7 +31,7 @@ class CSLoss(Loss):
     """Crammer-Singer loss (multi-class SVM), ``max(0, max_{k≠y} f_k - f_y + c_y)``.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
@@ -45,7 +45,7 @@ class CSLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> CSLoss()(torch.tensor([[2.0, 1.5, 0.0]]), torch.tensor([0]))
@@ -82,7 +82,7 @@ class WWLoss(Loss):
     """Weston-Watkins loss, ``Σ_{k≠y} max(0, f_k - f_y + c_y)``: a sum over the classes, not a mean.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         margin: c in [0, ∞): a number, a tensor of K values c_y, or a tensor of two or more dimensions (or none) that
             broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
@@ -96,7 +96,7 @@ class WWLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes. The loss is a number, or
-        with ``reduction="none"`` one for each index; in float32 for half-precision logits.
+        with ``reduction="none"`` one per sample; in float32 for half-precision logits.
 
     Example:
         >>> WWLoss()(torch.tensor([[2.0, 1.5, 1.5]]), torch.tensor([0]))

@@ -53,7 +53,7 @@ class NCELoss(Loss):
     """Normalised cross entropy, ``log p_y / Σ_k log p_k`` (Ma et al., 2020). Symmetric.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
@@ -65,7 +65,7 @@ class NCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -104,7 +104,7 @@ class NCERCELoss(Loss):
     """``α·NCE + β·RCE``, normalised cross entropy with :class:`RCELoss` (Ma et al., 2020).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
         beta: β in [0, ∞), the weight of :class:`RCELoss`, a number or a tensor that broadcasts against the target.
         A: What stands for log 0, in (-∞, 0), a number or a tensor that broadcasts against the target; log 1e-4 by
@@ -120,7 +120,7 @@ class NCERCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -162,7 +162,7 @@ class NCEAGCELoss(Loss):
     """``α·NCE + β·AGCE``, normalised cross entropy with :class:`AGCELoss` (Zhou et al., 2021).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
         beta: β in [0, ∞), the weight of :class:`AGCELoss`, a number or a tensor that broadcasts against the target.
         a: In (0, ∞), a number or a tensor that broadcasts against the target.
@@ -178,12 +178,12 @@ class NCEAGCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
-        >>> NCEAGCELoss(alpha=1.0, beta=1.0, a=1.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(1.)
+        >>> NCEAGCELoss(alpha=1.0, beta=1.0, a=1.0, q=0.5)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.8424)
     """
 
     spec = LossSpec(
@@ -221,7 +221,7 @@ class NCEAULLoss(Loss):
     """``α·NCE + β·AUL``, normalised cross entropy with :class:`AULLoss` (Zhou et al., 2021).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         alpha: α in [0, ∞), the weight of :class:`NCELoss`, a number or a tensor that broadcasts against the target.
         beta: β in [0, ∞), the weight of :class:`AULLoss`, a number or a tensor that broadcasts against the target.
         a: In (1, ∞), a number or a tensor that broadcasts against the target.
@@ -237,12 +237,12 @@ class NCEAULLoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
-        >>> NCEAULLoss(alpha=1.0, beta=1.0, a=2.0, q=1.0)(torch.zeros(1, 4), torch.tensor([0]))
-        tensor(1.)
+        >>> NCEAULLoss(alpha=1.0, beta=1.0, a=2.0, q=0.5)(torch.zeros(1, 4), torch.tensor([0]))
+        tensor(0.8958)
     """
 
     spec = LossSpec(

@@ -82,7 +82,7 @@ class CELoss(Loss):
     """Cross entropy, ``-log p_y``: the same numbers as ``torch.nn.CrossEntropyLoss``.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
@@ -94,7 +94,7 @@ class CELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -137,7 +137,7 @@ class MAELoss(Loss):
     """Mean absolute error, ``‖e_y - p‖₁ = 2(1 - p_y)`` (Ghosh et al., 2017). Symmetric.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
@@ -149,7 +149,7 @@ class MAELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -187,7 +187,7 @@ class MSELoss(Loss):
     """Squared error (Brier score), ``‖e_y - p‖² = 1 - 2 p_y + ‖p‖²`` (Ghosh et al., 2017).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``reduction``, ``"none"``, ``"mean"``
@@ -199,7 +199,7 @@ class MSELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -241,7 +241,7 @@ class GCELoss(Loss):
     Cross entropy as q -> 0, half of :class:`MAELoss` at q = 1.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         q: In [0, 1], a number or a tensor that broadcasts against the target.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
             the same after a softplus.
@@ -254,7 +254,7 @@ class GCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -295,7 +295,7 @@ class SCELoss(Loss):
     """Symmetric cross entropy, ``α·CE + (1 - α)·RCE`` (Wang et al., 2019), the LDR paper's convex combination.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         alpha: Weight of cross entropy, in [0, 1], a number or a tensor that broadcasts against the target. At 0 the
             loss is symmetric.
         A: What stands for log 0 in reverse cross entropy, in (-∞, 0), a number or a tensor that broadcasts against the
@@ -311,7 +311,7 @@ class SCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -353,7 +353,7 @@ class RCELoss(Loss):
     """Reverse cross entropy, ``-Σ_k p_k log e_y = -A (1 - p_y)``, with A in place of log 0 (Wang et al., 2019).
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         A: What stands for log 0, in (-∞, 0), a number or a tensor that broadcasts against the target; log 1e-4 by
             default.
         normalize: What is done to the logits f first. None: nothing; ``"l1"``: divided by ``‖f‖₁/K``; ``"softplus"``:
@@ -367,7 +367,7 @@ class RCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:

@@ -47,7 +47,7 @@ class TGCELoss(Loss):
     eval mode the index may be left out, for the printed formula.
 
     Args:
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         q: In [0, 1], a number or a tensor that broadcasts against the target.
         k: In [0, 1], a number or a tensor that broadcasts against the target.
         num_samples: How many training samples to keep the mask of; None: none.
@@ -62,7 +62,7 @@ class TGCELoss(Loss):
     Shape:
         Logits ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``. The target holds class
         indices in [0, K), in the shape of the logits without the dimension of the classes, or class probabilities in
-        the shape of the logits. The loss is a number, or with ``reduction="none"`` one for each class index; in float32
+        the shape of the logits. The loss is a number, or with ``reduction="none"`` one per sample; in float32
         for half-precision logits.
 
     Example:
@@ -151,7 +151,7 @@ def tgce(
         logits: ``(N, K)``, ``(K,)``, ``(N, K, d1, ...)`` or, with ``class_dim=-1``, ``(..., K)``.
         target: Class indices in [0, K), in the shape of the logits without the dimension of the classes, or class
             probabilities in the shape of the logits.
-        weight: ``(K,)``, what each class counts; None: all the same.
+        weight: ``(K,)``, how much each class counts; None: all the same.
         q: In [0, 1], a number or a tensor that broadcasts against the target.
         k: In [0, 1], a number or a tensor that broadcasts against the target.
         keep: Booleans that broadcast against the class indices, or None for the printed formula.

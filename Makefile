@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-gpu lint types format docs bench bench-data bench-gpu bench-stacked clean
+.PHONY: help demo test test-gpu generate lint types format docs bench bench-data bench-gpu bench-stacked clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -21,6 +21,11 @@ test: lint types  ## lint, types, tests and doctests
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+generate: $(READY)  ## write what follows from the code: functions, tables, lists of files and of public names
+	$(BIN)/python docs/loss_exports.py
+	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/public_names.py
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

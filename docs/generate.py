@@ -1,11 +1,9 @@
-"""Write what follows from the code: the tables of README.md, the lists of exports, and the files in architecture.md.
+"""Write what follows from the code: the tables of README.md, and the list of files in architecture.md.
 
 python docs/generate.py
 """
 
 import ast
-import importlib
-import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,6 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PACKAGE = ROOT / "src" / "labelhedge"
-CLASSES, FUNCTIONS = PACKAGE / "losses" / "classes.py", PACKAGE / "functional.py"
 
 
 def number(value: object) -> str:
@@ -88,34 +85,10 @@ def updated(text: str, **parts: Callable[[], str]) -> str:
     return text
 
 
-def exports(wanted: str, what: str) -> str:
-    """A module that has all public classes of the losses, or all functions."""
-    found = {}
-    for path in sorted((PACKAGE / "losses").glob("[!_]*.py")):
-        if path == CLASSES:
-            continue
-        name = f"labelhedge.losses.{path.stem}"
-        module = importlib.import_module(name)
-        found[name] = [n for n in module.__all__ if inspect.isclass(getattr(module, n)) == (wanted == "classes")]
-    imports = "".join(line(name, names) for name, names in found.items() if names)
-    listed = "".join(
-        f'    "{name}",\n' for name in sorted((name for names in found.values() for name in names), key=str.lower)
-    )
-    return f'"""{what}"""\n\n# written by docs/generate.py\n{imports}\n__all__ = [\n{listed}]\n'
-
-
-def line(module: str, names: list[str]) -> str:
-    names = sorted(names, key=str.lower)
-    short = f"from {module} import {', '.join(names)}\n"
-    return short if len(short) <= 121 else f"from {module} import (\n" + "".join(f"    {n},\n" for n in names) + ")\n"
-
-
 def files() -> dict[Path, str]:
     """What each file has to be."""
     return {
-        CLASSES: exports("classes", "Every loss as a class."),
-        FUNCTIONS: exports("functions", "Every loss as a function, as ``torch.nn.functional`` is to ``torch.nn``."),
-        README: updated(README.read_text(), losses=losses, data_sets=data_sets),  # a new loss is in the registry now
+        README: updated(README.read_text(), losses=losses, data_sets=data_sets),
         ARCHITECTURE: updated(ARCHITECTURE.read_text(), modules=modules),
     }
 

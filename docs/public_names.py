@@ -27,7 +27,7 @@ class Verbatim:
 
 def signature(what):
     if is_typeddict(what):
-        return f"({', '.join(what.__annotations__)})"
+        return f"({', '.join(f'{name}: {plain_text(kind)}' for name, kind in what.__annotations__.items())})"
     if inspect.isclass(what) and issubclass(what, Exception):
         return ""
     found = inspect.signature(what)
@@ -44,6 +44,11 @@ def plain(annotation):
     return Verbatim(annotation) if isinstance(annotation, str) else annotation
 
 
+def plain_text(annotation):
+    """An annotation as it is written, also where Python has wrapped it."""
+    return getattr(annotation, "__forward_arg__", annotation)
+
+
 def names(module):
     """What a module says is public, or else what it defines."""
     if hasattr(module, "__all__"):
@@ -52,8 +57,10 @@ def names(module):
 
 
 def members(kind):
-    """The methods and properties of a class that no base has."""
+    """The methods and properties of a class that no base has, and its call."""
     bases = kind.__mro__[1:]
+    if "forward" in vars(kind):
+        yield "forward" + signature(kind.forward)
     for name, what in sorted(vars(kind).items()):
         if name.startswith("_") or any(name in (*vars(base), *vars(base).get("__annotations__", ())) for base in bases):
             continue

@@ -70,7 +70,7 @@ def test_the_docstring_of_a_loss_stands_alone(name):
 
 def test_the_public_names_are_those_on_the_list():
     listed, found = public_names.FILE.read_text().splitlines(), public_names.listing().splitlines()
-    assert found == listed, "if this is meant, see docs/stability.md, and run python docs/public_names.py"
+    assert found == listed, "if this is meant, see docs/stability.md, and run make generate"
 
 
 @pytest.mark.parametrize("old", [{"class_weight": torch.tensor([2.0, 1.0])}, {"bias": torch.tensor([1.0, 0.0])}])

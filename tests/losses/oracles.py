@@ -232,8 +232,10 @@ _LOSSES: dict[str, Callable[..., mpf]] = {
     "topk-svm": lambda z, y, k=2, margin=1.0: mp.fsum(sorted(hinges(z, y, margin))[-int(k) :]) / k,
     "ldr-quadratic": lambda z, y, lam=1.0, k=None, margin=0.1: quadratic_ldr(shifted(z, y, margin), lam, k),
 }
+_ON_L1 = ("ldr-kl", "aldr-kl")
+"""Those that normalise the logits unless told otherwise."""
 ORACLES: dict[str, Callable[..., float]] = {
-    name: oracle(loss, "l1" if name in ("ldr-kl", "aldr-kl") else None) for name, loss in _LOSSES.items()
+    name: oracle(loss, "l1" if name in _ON_L1 else None) for name, loss in _LOSSES.items()
 }
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import labelhedge as lh
 from tests.losses.cases import CASES, IDS, NAMES, random_batch, values
 from tests.losses.oracles import ORACLES
 
@@ -25,7 +26,7 @@ def test_value(name, params, classes, scale):
     )
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n in ("cs", "ww", "topk-svm") or n.startswith(("ldr", "aldr"))])
+@pytest.mark.parametrize("name", [n for n in NAMES if "margin" in lh.losses.get(n).domains])
 def test_a_margin_per_class(name):
     logits, target = random_batch()
     margin = torch.linspace(0, 2, logits.shape[1], dtype=torch.float64)

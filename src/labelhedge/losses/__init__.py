@@ -3,20 +3,21 @@
 from typing import TYPE_CHECKING
 
 from labelhedge._deprecation import warn_renamed
-from labelhedge.losses import classes
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, State, create, get, names, one_by_one
+
+# isort: split
+# what a loss is made of comes first, since the files of the losses may import it from here
+from labelhedge.losses import classes
 from labelhedge.losses.classes import *  # noqa: F403  (written from the declarations)
 
 __all__ = [
     "ClosedForm",
     "count_of",
     "create",
-    "function_of",
     "gaps",
     "get",
     "Interval",

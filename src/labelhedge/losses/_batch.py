@@ -164,6 +164,9 @@ _PLAIN = frozenset({type(None), int, float, str})
 
 def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Batch:
     """Check every argument of a call, and bring it into the form of the formulas."""
+    if not (isinstance(logits, Tensor) and isinstance(target, Tensor)):
+        name, value = ("target", target) if isinstance(logits, Tensor) else ("logits", logits)
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     key = _key(spec, logits, target, settings)
     known = None if key is None else _REMEMBERED.get(key)
     if known is not None:

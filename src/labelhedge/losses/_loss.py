@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -13,7 +13,7 @@ from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
 from labelhedge.losses._batch import Batch, Settings, prepare
-from labelhedge.losses._options import Number
+from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
 
 Rows: TypeAlias = dict[str, Tensor]
@@ -69,11 +69,21 @@ class Loss(nn.Module):
     the epochs that their recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
     """
 
+    weight: Tensor | None
+    ignore_index: int
+    reduction: Reduction
+    normalize: Normalize
+    temperature: Number
+    class_dim: int | None
+    backend: Backend
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "spec" in cls.__dict__:
             cls.spec = cls.__dict__["spec"].of(cls)
             register(cls.spec)
+        elif "formula" in cls.__dict__:
+            raise TypeError(f"{cls.__name__} has a formula of its own, so it must declare a spec of its own")
 
     def __init__(
         self,
@@ -86,6 +96,12 @@ class Loss(nn.Module):
         super().__init__()
         spec = self.spec
         spec.refuse_unknown(options)
+        missing = [name for name in spec.own if name not in options]
+        if missing:
+            raise TypeError(f"{spec.module.__name__}.__init__ must pass on {', '.join(missing)} to super().__init__")
+        for name, count in (("num_samples", num_samples), ("num_classes", num_classes)):
+            if count is not None and name not in spec.counts:
+                raise TypeError(f"{spec.id} takes no {name}: it keeps nothing that depends on it")
         for name, value in {**spec.options, **options, "weight": weight}.items():
             value = spec.check(name, value)
             if name == "weight" or (isinstance(value, Tensor) and not isinstance(value, nn.Parameter)):
@@ -235,6 +251,8 @@ class Loss(nn.Module):
     @torch.no_grad()
     def refresh(self, logits: Tensor, target: Tensor, index: Tensor) -> None:
         """Let the loss make of the predictions for the samples at ``index`` what it does after an epoch."""
+        if self.num_samples is None:
+            raise ValueError(f"num_samples must be given for refresh: {type(self).__name__}(num_samples=N)")
         rows = self._rows(index, self._prepared(logits, target))
         self._write(index, self.review(logits, target, rows))
 
@@ -308,6 +326,17 @@ class Loss(nn.Module):
         return ", ".join(
             f"{n}=tensor{tuple(v.shape)}" if isinstance(v, Tensor) else f"{n}={v!r}" for n, v in shown.items()
         )
+
+
+def value_of(kind: type[Loss], logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+    """The loss as a function: what ``kind(**options)`` gives for a batch, without the module."""
+    return kind.of_batch(batch_of(kind, logits, target, **options), {})[0]
+
+
+def batch_of(kind: type[Loss], logits: Tensor, target: Tensor, without: Collection[str] = (), **options: Any) -> Batch:
+    """A call of the function form of a loss, checked; ``without`` some of its options."""
+    kind.spec.refuse_unknown(options, without)
+    return prepare(kind.spec, logits, target, Settings.of({**kind.spec.options, **options}))
 
 
 def kept_where_ignored(batch: Batch, old: Tensor, new: Tensor) -> Tensor:

@@ -66,6 +66,8 @@ class Interval:
     def __post_init__(self) -> None:
         low, high = self.text[1:-1].split(",")
         object.__setattr__(self, "bounds", (float(low), float(high)))
+        if not self.bounds[0] <= self.bounds[1]:
+            raise ValueError(f"{self.text} holds no number")
 
     def __contains__(self, value: float) -> bool:
         low, high = self.bounds
@@ -100,6 +102,13 @@ def checked_number(name: str, value: Any, domain: Interval) -> Any:
     if number not in domain:  # NaN is in none
         raise UserError(f"{name} must be {domain}, got {number}")
     return int(number) if domain.integer else number
+
+
+def checked_integer(name: str, value: Any) -> int:
+    """``value`` as an ``int``; an error if it is none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    return int(value)
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str | None, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,15 @@ from torch import Tensor
 
 from labelhedge._errors import UserError
 from labelhedge.losses._closed_form import ClosedForm
-from labelhedge.losses._options import CHOICES, DEFAULTS, POSITIVE, Interval, check_choice, checked_number
+from labelhedge.losses._options import (
+    CHOICES,
+    DEFAULTS,
+    POSITIVE,
+    Interval,
+    check_choice,
+    checked_integer,
+    checked_number,
+)
 
 if TYPE_CHECKING:
     from labelhedge.losses._loss import Loss
@@ -51,6 +59,8 @@ class State:
     traced: bool = False
 
     def __post_init__(self) -> None:
+        if self.merge not in ("mean", "max"):
+            raise ValueError(f"merge of state {self.name!r} must be 'mean' or 'max', got {self.merge!r}")
         if self.lr is None and not self.per_sample:
             raise ValueError(f"state {self.name!r} must be per sample or learnt: give it a learning rate, lr=")
 
@@ -122,6 +132,10 @@ class LossSpec:
             "defaults": {name: default for name, default in own.items() if name in self.domains},
             "counts": tuple(name for name in OF_STATE if name in keywords),
         }
+        for name in (*self.domains, *self.choices, *self.optional):
+            if name not in own:
+                taken = ", ".join(own) or "none"
+                raise ValueError(f"the spec of {self.id!r} speaks of {name!r}, but {module.__name__} takes {taken}")
         spec = dataclasses.replace(self)
         for name, value in found.items():
             object.__setattr__(spec, name, value)
@@ -132,11 +146,12 @@ class LossSpec:
         """The specification in plain PyTorch: see :meth:`labelhedge.losses.Loss.formula`."""
         return self.module.formula
 
-    def refuse_unknown(self, options: Iterable[str]) -> None:
-        """Raise if there is a name among ``options`` that this loss does not know."""
+    def refuse_unknown(self, options: Iterable[str], without: Collection[str] = ()) -> None:
+        """Raise if there is a name among ``options`` that this loss does not know, or that is not for this call."""
+        known = [name for name in self.options if name not in without]
         for name in options:
-            if name not in self.options:
-                raise TypeError(f"{self.id} has no option {name!r}; it takes {', '.join(self.options)}")
+            if name not in known:
+                raise TypeError(f"{self.id} has no option {name!r} here; it takes {', '.join(known)}")
 
     def check(self, name: str, value: Any) -> Any:
         """The value of an option, numbers as Python's; raise if it is not allowed."""
@@ -144,6 +159,10 @@ class LossSpec:
             return checked_number(name, value, self.domains[name])
         if name == "temperature":
             return checked_number(name, value, POSITIVE)
+        if name == "weight" and not (value is None or isinstance(value, Tensor)):
+            raise TypeError(f"weight must be a tensor of one number per class or None, got {value!r}")
+        if name == "ignore_index" or (name == "class_dim" and value is not None):
+            return checked_integer(name, value)
         choices = self.choices.get(name, CHOICES.get(name))
         if choices is not None:
             check_choice(name, value, choices)

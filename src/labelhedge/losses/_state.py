@@ -25,6 +25,8 @@ def checked_count(name: str, count: Any) -> int | None:
 
 def read(values: Tensor, index: Tensor, shape: torch.Size) -> Tensor:
     """The values ``(N, ...)`` of the samples at ``index``, whose shape must be that of the samples."""
+    if not isinstance(index, Tensor):
+        raise TypeError(f"index must be a tensor, got {type(index).__name__}")
     if index.is_floating_point() or index.dtype == torch.bool or index.shape != shape:
         raise ValueError(
             f"index must hold integers of shape {tuple(shape)}, one per target, "
@@ -33,8 +35,8 @@ def read(values: Tensor, index: Tensor, shape: torch.Size) -> Tensor:
     flat = index.to(values.device, torch.long).flatten()
     try:
         found = values.gather(0, flat) if values.dim() == 1 else values.index_select(0, flat)
-    except (RuntimeError, IndexError) as error:
-        raise ValueError(f"index must be in [0, {len(values)}): {error}; got {_outside(flat, len(values))}") from None
+    except (RuntimeError, IndexError):
+        raise ValueError(f"index must be in [0, {len(values)}), got {_outside(flat, len(values))}") from None
     return found.view(*index.shape, *values.shape[1:])
 
 

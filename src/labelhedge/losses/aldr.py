@@ -12,11 +12,11 @@ from torch import Tensor
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
-from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
+from labelhedge.losses._batch import Batch, per_sample
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
-from labelhedge.losses._loss import Loss, Rows, kept_where_ignored
+from labelhedge.losses._loss import Loss, Rows, batch_of, kept_where_ignored
 from labelhedge.losses._options import Interval, Normalize, Number, Options, checked_number
 from labelhedge.losses._quick_lambda import quick_lambda
 from labelhedge.losses._quick_lambda import serves as serves_quickly
@@ -85,6 +85,9 @@ class ALDRKLLoss(Loss):
         consistency="all k (c = 0, log K/λ0 < α)",
         reference="Zhu et al. 2023",
     )
+    lambda0: Number
+    alpha: Number | None
+    margin: Number
     lam: Tensor | None
 
     def __init__(
@@ -171,17 +174,9 @@ def aldr_kl(
         >>> aldr_kl(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(-0.8056)
     """
-    given: dict[str, Any] = {
-        "weight": weight,
-        "lambda0": lambda0,
-        "alpha": alpha,
-        "margin": margin,
-        "normalize": normalize,
-        **options,
-    }
-    ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
-    return _loss(batch if lam is None else batch.with_params(lam=_checked("lam", lam, batch)))[0]
+    given: dict[str, Any] = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "normalize": normalize, **options}
+    batch = batch_of(ALDRKLLoss, logits, target, weight=weight, **given)
+    return _loss(batch if lam is None else batch.with_params(lam=checked_lam("lam", lam, batch)))[0]
 
 
 def aldr_lambda(
@@ -223,13 +218,12 @@ def aldr_lambda(
         tensor([0.5944])
     """
     given: dict[str, Any] = {"lambda0": lambda0, "alpha": alpha, "margin": margin, "normalize": normalize, **options}
-    ALDRKLLoss.spec.refuse_unknown(given)
-    batch = prepare(ALDRKLLoss.spec, logits, target, Settings.of({**ALDRKLLoss.spec.options, **given}))
+    batch = batch_of(ALDRKLLoss, logits, target, without=("weight", "reduction"), **given)
     with torch.no_grad():
-        return _loss(batch, None if start is None else _checked("start", start, batch))[1].squeeze(-1)
+        return _loss(batch, None if start is None else checked_lam("start", start, batch))[1].squeeze(-1)
 
 
-def _checked(name: str, lam: Tensor, batch: Batch) -> Tensor:
+def checked_lam(name: str, lam: Tensor, batch: Batch) -> Tensor:
     """λ of each sample, ``(..., 1)``."""
     found: Tensor = per_sample(name, checked_number(name, lam, _LAM), batch.logits)
     return found

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, log_softmax, masked_classes, take
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._math import exp, expm1, log1p, power
 from labelhedge.losses._options import POSITIVE, Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
 
-__all__ = ["AGCELoss", "AULLoss", "JSLoss", "RLLLoss", "agce", "aul", "js", "rll"]
+__all__ = ["AGCELoss", "AULLoss", "JSLoss", "RLLLoss"]
 
 
 def _js(log_p: Any, params: Any) -> Any:
@@ -106,6 +105,7 @@ class JSLoss(Loss):
         bounded=True,
         reference="Englesson and Azizpour 2021",
     )
+    pi1: Number
 
     def __init__(
         self,
@@ -167,6 +167,7 @@ class RLLLoss(Loss):
         consistency="none",
         reference="Patel and Sastry 2021",
     )
+    alpha: Number
 
     def __init__(
         self,
@@ -222,6 +223,8 @@ class AGCELoss(Loss):
         consistency="top 1",
         reference="Zhou et al. 2021",
     )
+    a: Number
+    q: Number
 
     def __init__(
         self,
@@ -277,6 +280,8 @@ class AULLoss(Loss):
         consistency="top 1",
         reference="Zhou et al. 2021",
     )
+    a: Number
+    q: Number
 
     def __init__(
         self,
@@ -294,9 +299,3 @@ class AULLoss(Loss):
         """``(a-1)^q·(((a-p_y)/(a-1))^q - 1)/q``."""
         log_ratio = torch.log1p(-torch.expm1(take(log_softmax(logits), target)) / (a - 1))
         return (a - 1) ** q * torch.expm1(q * log_ratio) / q
-
-
-js = function_of(JSLoss)
-rll = function_of(RLLLoss)
-agce = function_of(AGCELoss)
-aul = function_of(AULLoss)

@@ -1,6 +1,8 @@
 """Every loss as a class."""
 
-# written by docs/generate.py
+# written by docs/loss_exports.py
+from __future__ import annotations
+
 from labelhedge.losses.aldr import ALDRKLLoss
 from labelhedge.losses.bounded import AGCELoss, AULLoss, JSLoss, RLLLoss
 from labelhedge.losses.ldr import LDRKLLoss
@@ -18,10 +20,10 @@ __all__ = [
     "CSLoss",
     "GCELoss",
     "JSLoss",
-    "LDRkKLLoss",
     "LDRKLLoss",
     "LDRLoss",
     "LDRQuadraticLoss",
+    "LDRkKLLoss",
     "MAELoss",
     "MSELoss",
     "NCEAGCELoss",

@@ -12,13 +12,12 @@ from labelhedge.losses import _cpu as cpu
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss, Rows
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
 from labelhedge.losses.margin import MARGIN
 
-__all__ = ["LDRKLLoss", "ldr_kl"]
+__all__ = ["LDRKLLoss"]
 
 
 def log_mean_exp(q: Tensor, lam: Number) -> Tensor:
@@ -97,6 +96,8 @@ class LDRKLLoss(Loss):
         consistency="all k (0 < λ < ∞, equal margins)",
         reference="Zhu et al. 2023",
     )
+    lam: Number
+    margin: Number
 
     def __init__(
         self,
@@ -122,6 +123,3 @@ class LDRKLLoss(Loss):
         if not batch.for_kernels and cpu.serves_lambda(batch, lam, lam):
             return cpu.loss(batch, lam)[0], {}
         return super().of_batch(batch, rows)
-
-
-ldr_kl = function_of(LDRKLLoss)

@@ -12,26 +12,14 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from labelhedge.losses._batch import Settings, prepare
 from labelhedge.losses._formulas import gaps
-from labelhedge.losses._function import function_of
-from labelhedge.losses._loss import Loss
+from labelhedge.losses._loss import Loss, batch_of
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._robust import Constraint, Regularizer, robust_value, robust_weights
 from labelhedge.losses._spec import LossSpec
 from labelhedge.losses.margin import MARGIN
 
-__all__ = [
-    "LDRLoss",
-    "LDRQuadraticLoss",
-    "LDRkKLLoss",
-    "TopKSVMLoss",
-    "ldr",
-    "ldr_k_kl",
-    "ldr_quadratic",
-    "ldr_weights",
-    "topk_svm",
-]
+__all__ = ["LDRLoss", "LDRQuadraticLoss", "LDRkKLLoss", "TopKSVMLoss", "ldr_weights"]
 
 _LAM = Interval("[0, inf]")
 _FINITE_LAM = Interval("[0, inf)")
@@ -80,6 +68,11 @@ class LDRLoss(Loss):
         consistency="all k (0 < λ < ∞, equal margins)",
         reference="Zhu et al. 2023",
     )
+    regularizer: Regularizer
+    constraint: Constraint
+    k: int | Tensor
+    lam: Number
+    margin: Number
 
     def __init__(
         self,
@@ -156,6 +149,9 @@ class LDRkKLLoss(Loss):
         consistency="all k (λ > 0, equal margins)",
         reference="Zhu et al. 2023",
     )
+    lam: Number
+    k: int | Tensor
+    margin: Number
 
     def __init__(
         self,
@@ -208,6 +204,8 @@ class TopKSVMLoss(Loss):
         consistency="none",
         reference="Lapin et al. 2018",
     )
+    k: int | Tensor
+    margin: Number
 
     def __init__(
         self,
@@ -264,6 +262,9 @@ class LDRQuadraticLoss(Loss):
         consistency="all k (0 < λ < ∞, equal margins)",
         reference="Zhu et al. 2023",
     )
+    lam: Number
+    k: int | Tensor | None
+    margin: Number
 
     def __init__(
         self,
@@ -318,8 +319,7 @@ def ldr_weights(
     """
     given: dict[str, Any] = {"regularizer": regularizer, "constraint": constraint, "k": k, "lam": lam, "margin": margin}
     given |= {"normalize": normalize, **options}
-    LDRLoss.spec.refuse_unknown(given)
-    batch = prepare(LDRLoss.spec, logits, target, Settings.of({**LDRLoss.spec.options, **given}))
+    batch = batch_of(LDRLoss, logits, target, without=("weight", "reduction"), **given)
     _refuse_infinite(lam, regularizer, constraint)
     assert batch.target is not None
     q = gaps(batch.scaled_logits(), batch.target, batch.params["margin"])
@@ -331,9 +331,3 @@ def _refuse_infinite(lam: Number, regularizer: Regularizer, constraint: Constrai
         raise ValueError(
             "lam must be finite for regularizer='kl' on constraint='capped', where the loss would be infinite"
         )
-
-
-ldr = function_of(LDRLoss)
-ldr_k_kl = function_of(LDRkKLLoss)
-topk_svm = function_of(TopKSVMLoss)
-ldr_quadratic = function_of(LDRQuadraticLoss)

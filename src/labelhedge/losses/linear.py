@@ -15,10 +15,10 @@ from torch import Tensor
 
 from labelhedge._deprecation import warn_renamed
 from labelhedge.losses import _kernels as kernels
-from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
+from labelhedge.losses._batch import Batch, Settings, prepare
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
-from labelhedge.losses.aldr import ALDRKLLoss
+from labelhedge.losses.aldr import ALDRKLLoss, checked_lam
 from labelhedge.losses.ldr import LDRKLLoss
 from labelhedge.losses.probability import CELoss
 
@@ -199,14 +199,14 @@ def _loss(
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     spec = kind.spec
-    spec.refuse_unknown(given)
+    spec.refuse_unknown(given, without=("class_dim",))
     settings = Settings.of({**spec.options, "class_dim": -1, **given})
     stand_in = hidden.new_empty(()).expand(*hidden.shape[:-1], len(weight))  # of the logits, for the checks
     batch = prepare(spec, stand_in, target, settings)
     if not batch.for_kernels:
         batch = prepare(spec, F.linear(hidden, weight, bias), target, settings)
     if lam is not None:
-        batch = batch.with_params(lam=per_sample("lam", lam, batch.logits))
+        batch = batch.with_params(lam=checked_lam("lam", lam, batch))
     if not batch.for_kernels:
         return kind.of_batch(batch, {})[0]
     if torch.compiler.is_compiling():

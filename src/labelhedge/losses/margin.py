@@ -8,13 +8,12 @@ from torch import Tensor
 
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import gaps
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._math import maximum, where
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
 
-__all__ = ["CSLoss", "WWLoss", "cs", "ww"]
+__all__ = ["CSLoss", "WWLoss"]
 
 MARGIN = Interval("[0, inf)")
 
@@ -61,6 +60,7 @@ class CSLoss(Loss):
         consistency="none",
         reference="Crammer and Singer 2001",
     )
+    margin: Number
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class WWLoss(Loss):
         consistency="none",
         reference="Weston and Watkins 1998",
     )
+    margin: Number
 
     def __init__(
         self,
@@ -127,7 +128,3 @@ class WWLoss(Loss):
     def formula(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
         """The sum of the positive gaps."""
         return gaps(logits, target, margin).relu().sum(-1, keepdim=True)
-
-
-cs = function_of(CSLoss)
-ww = function_of(WWLoss)

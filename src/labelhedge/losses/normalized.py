@@ -9,14 +9,13 @@ from torch import Tensor
 
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import log_softmax, take
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss
 from labelhedge.losses._options import POSITIVE, Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
 from labelhedge.losses.bounded import AGCELoss, AULLoss, agce_and_slope, aul_and_slope
 from labelhedge.losses.probability import LOG_1E_4, NEGATIVE, RCELoss, rce_and_slope
 
-__all__ = ["NCEAGCELoss", "NCEAULLoss", "NCELoss", "NCERCELoss", "nce", "nce_agce", "nce_aul", "nce_rce"]
+__all__ = ["NCEAGCELoss", "NCEAULLoss", "NCELoss", "NCERCELoss"]
 
 _WEIGHT = Interval("[0, inf)")
 _GRID = one_by_one(alpha=(0.1, 5.0, 9.9), beta=(9.9, 5.0, 0.1))
@@ -139,6 +138,9 @@ class NCERCELoss(Loss):
         symmetric_at={},
         reference="Ma et al. 2020",
     )
+    alpha: Number
+    beta: Number
+    A: Number
 
     def __init__(
         self,
@@ -197,6 +199,10 @@ class NCEAGCELoss(Loss):
         symmetric_at={"beta": 0.0},
         reference="Zhou et al. 2021",
     )
+    alpha: Number
+    beta: Number
+    a: Number
+    q: Number
 
     def __init__(
         self,
@@ -256,6 +262,10 @@ class NCEAULLoss(Loss):
         symmetric_at={"beta": 0.0},
         reference="Zhou et al. 2021",
     )
+    alpha: Number
+    beta: Number
+    a: Number
+    q: Number
 
     def __init__(
         self,
@@ -274,9 +284,3 @@ class NCEAULLoss(Loss):
     def formula(logits: Tensor, target: Tensor | None, alpha: Number, beta: Number, a: Number, q: Number) -> Tensor:
         """``α·NCE + β·AUL``."""
         return alpha * NCELoss.formula(logits, target) + beta * AULLoss.formula(logits, target, a=a, q=q)
-
-
-nce = function_of(NCELoss)
-nce_rce = function_of(NCERCELoss)
-nce_agce = function_of(NCEAGCELoss)
-nce_aul = function_of(NCEAULLoss)

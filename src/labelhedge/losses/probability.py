@@ -16,13 +16,12 @@ from labelhedge.losses import _cpu as cpu
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import log_softmax, take
-from labelhedge.losses._function import function_of
 from labelhedge.losses._loss import Loss, Rows
 from labelhedge.losses._math import exp, expm1, maximum
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
 
-__all__ = ["CELoss", "GCELoss", "MAELoss", "MSELoss", "RCELoss", "SCELoss", "ce", "gce", "mae", "mse", "rce", "sce"]
+__all__ = ["CELoss", "GCELoss", "MAELoss", "MSELoss", "RCELoss", "SCELoss"]
 
 UNIT = Interval("[0, 1]")
 NEGATIVE = Interval("(-inf, 0)")
@@ -274,6 +273,7 @@ class GCELoss(Loss):
         consistency="all k (q < 1)",
         reference="Zhang and Sabuncu 2018",
     )
+    q: Number
 
     def __init__(
         self,
@@ -330,6 +330,8 @@ class SCELoss(Loss):
         consistency="all k (α > 0)",
         reference="Wang et al. 2019",
     )
+    alpha: Number
+    A: Number
 
     def __init__(
         self,
@@ -386,6 +388,7 @@ class RCELoss(Loss):
         consistency="top 1",
         reference="Wang et al. 2019",
     )
+    A: Number
 
     def __init__(
         self,
@@ -401,11 +404,3 @@ class RCELoss(Loss):
     def formula(logits: Tensor, target: Tensor | None, A: Number) -> Tensor:
         """``-A (1 - p_y)``."""
         return A * torch.expm1(take(log_softmax(logits), target))
-
-
-ce = function_of(CELoss)
-mae = function_of(MAELoss)
-mse = function_of(MSELoss)
-gce = function_of(GCELoss)
-sce = function_of(SCELoss)
-rce = function_of(RCELoss)

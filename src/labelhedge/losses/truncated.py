@@ -10,10 +10,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from labelhedge.losses._batch import Batch, Settings, per_sample, prepare
+from labelhedge.losses._batch import Batch, per_sample
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import log_softmax, take
-from labelhedge.losses._loss import Loss, Rows
+from labelhedge.losses._loss import Loss, Rows, batch_of
 from labelhedge.losses._math import log, maximum, where
 from labelhedge.losses._options import Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, State, one_by_one
@@ -84,6 +84,7 @@ class TGCELoss(Loss):
         bounded=True,
         reference="Zhang and Sabuncu 2018",
     )
+    q: Number
     keep: Tensor | None
     k: Number
 
@@ -169,11 +170,9 @@ def tgce(
         >>> tgce(torch.zeros(1, 4), torch.tensor([0]), q=1.0, keep=torch.tensor([True]))
         tensor(0.7500)
     """
-    given: dict[str, Any] = {"weight": weight, "q": q, "k": k, "normalize": normalize, **options}
-    TGCELoss.spec.refuse_unknown(given)
-    batch = prepare(TGCELoss.spec, logits, target, Settings.of({**TGCELoss.spec.options, **given}))
+    batch = batch_of(TGCELoss, logits, target, weight=weight, q=q, k=k, normalize=normalize, **options)
     if keep is None:
         return TGCELoss.of_batch(batch, {})[0]
-    if keep.dtype != torch.bool:
-        raise TypeError(f"keep must be a tensor of booleans, got dtype {keep.dtype}")
+    if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
+        raise TypeError(f"keep must be a tensor of booleans, got {getattr(keep, 'dtype', keep)}")
     return TGCELoss.of_batch(batch, {"keep": per_sample("keep", keep, batch.logits)})[0]

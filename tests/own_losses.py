@@ -29,8 +29,10 @@ class RunningMeanLoss(Loss):
 
     @staticmethod
     def end_of_epoch(logits, target, momentum, mean):
-        """Half of the mean starts anew from all predictions of one moment."""
-        return {"mean": (mean + logits.softmax(-1)) / 2}
+        """Half of the mean starts anew from the predictions of one moment, made even over all samples."""
+        p = logits.softmax(-1)
+        even = p / p.mean(-2, keepdim=True)
+        return {"mean": (mean + even / even.sum(-1, keepdim=True)) / 2}
 
 
 class DoubtLoss(Loss):

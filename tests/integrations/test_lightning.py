@@ -176,6 +176,15 @@ def test_what_an_optimizer_holds_is_left_to_it(tmp_path):
     assert_same_state(criterion, start)
 
 
+def test_an_optimizer_that_would_not_take_plain_steps_is_warned_of():
+    criterion = STATEFUL["learnt"]()
+    for optimizer in (torch.optim.AdamW(criterion.parameters()), torch.optim.SGD(criterion.parameters(), momentum=0.9)):
+        with pytest.warns(
+            UserWarning, match=rf"{type(optimizer).__name__} holds numbers that DoubtLoss declares to learn"
+        ):
+            OwnSteps(criterion, [optimizer])
+
+
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty:UserWarning")
 def test_two_losses_at_once(tmp_path):
     class TwoLosses(Classifier):

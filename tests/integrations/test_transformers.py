@@ -134,10 +134,33 @@ def test_token_level_outputs():
 
 def test_a_part_without_labels_adds_nothing():
     logits = torch.randn(2, CLASSES, requires_grad=True)
-    loss = loss_function(lh.ALDRKLLoss())({"logits": logits}, torch.tensor([-100, -100]), num_items_in_batch=4)
-    loss.backward()
-    assert loss == 0
-    assert torch.equal(logits.grad, torch.zeros(2, CLASSES))
+    for number in (4, 0, torch.tensor(0)):
+        loss = loss_function(lh.ALDRKLLoss())({"logits": logits}, torch.tensor([-100, -100]), num_items_in_batch=number)
+        loss.backward()
+        assert loss == 0
+        assert torch.equal(logits.grad, torch.zeros(2, CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("output", "refused"),
+    [
+        ("CausalLMOutputWithPast", True),
+        ("ReformerModelWithLMHeadOutput", True),
+        ("Blip2ForConditionalGenerationModelOutput", True),
+        ("MaskedLMOutput", False),
+        ("Seq2SeqLMOutput", False),
+        ("TokenClassifierOutput", False),
+    ],
+)
+def test_models_whose_labels_may_have_to_be_shifted(output, refused):
+    outputs = type(output, (dict,), {})(logits=torch.randn(2, 3, CLASSES))
+    labels = torch.zeros(2, 3, dtype=torch.long)
+    if refused:
+        with pytest.raises(ValueError, match="shift_labels must be given"):
+            loss_function(lh.CELoss())(outputs, labels)
+    else:
+        assert loss_function(lh.CELoss())(outputs, labels) > 0
+    assert loss_function(lh.CELoss(), shift_labels=True)(outputs, labels) > 0
 
 
 def test_evaluation_gives_the_mean_loss(tmp_path):

@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 import labelhedge as lh
+from labelhedge.losses import Loss, LossSpec, State, _spec
 from labelhedge.losses import _state as state_of
 from tests.losses.cases import random_batch
 from tests.own_losses import OWN
@@ -109,6 +110,44 @@ def test_state_of_any_shape_is_kept_and_restored(loss):
         loss(num_samples=10)
 
 
+class TransitionLoss(Loss):
+    """Cross entropy behind a matrix that all samples share, from classes to the labels that they are given."""
+
+    spec = LossSpec("transition", "-log (T p)_y", state=(State("T", ("K", "K"), lr=0.1, per_sample=False),))
+
+    def __init__(self, weight=None, *, num_classes=None, **options):
+        super().__init__(weight, num_classes=num_classes, **options)
+
+    @staticmethod
+    def formula(logits, target, T=None):
+        p = logits.softmax(-1)
+        if T is not None:
+            p = torch.einsum("...k,...kj->...j", p, (T + 5 * torch.eye(T.shape[-1])).softmax(-1))
+        return -p.log().gather(-1, target)
+
+
+del _spec._REGISTRY["transition"]  # since tests of all losses are about those of the package
+
+
+def test_numbers_that_all_samples_share_need_no_index():
+    criterion = TransitionLoss(num_classes=6).double()
+    (group,) = criterion.parameter_groups()
+    assert group["lr"] == 0.1
+    before = visit(criterion, index=None)
+    torch.optim.SGD([group]).step()
+    assert visit(criterion, index=None) < before
+    assert criterion.eval()(LOGITS, TARGET) != TransitionLoss()(LOGITS, TARGET)  # in evaluation they are there, too
+    assert criterion.state_dict()["T"].shape == (6, 6)
+    assert TransitionLoss(num_classes=6, class_dim=-1).double()(LOGITS.expand(2, 4, 6), TARGET.expand(2, 4)).dim() == 0
+    with pytest.raises(ValueError, match="logits must have num_classes=6 classes, got 4"):
+        criterion(LOGITS[:, :4], TARGET.clamp(max=3))
+
+
+def test_state_that_makes_no_sense():
+    with pytest.raises(ValueError, match="state 't' must be per sample to be traced"):
+        State("t", lr=0.1, per_sample=False, traced=True)
+
+
 @pytest.mark.parametrize("loss", [lh.ALDRKLLoss, lh.TGCELoss])
 def test_errors_about_the_index(loss):
     criterion = loss(num_samples=10)
@@ -201,6 +240,10 @@ def _rank(rank, port, folder):
     visit(criterion, LOGITS[half], TARGET[half], INDEX[half])
     visit(criterion, LOGITS[rank : rank + 1], TARGET[rank : rank + 1], torch.tensor([7]))
     mask.refresh(LOGITS[half], TARGET[half], INDEX[half])
+    shared = TransitionLoss(num_classes=6).double()
+    visit(shared, index=INDEX)  # nothing of it is written
+    shared.sync_gradients()
+    shared.sync()
     criterion.sync()
     mask.sync()
     merged = criterion.lam.clone()

@@ -73,3 +73,15 @@ def test_a_step_is_a_call_for_a_caller_who_keeps_the_state(name):
     torch.testing.assert_close(criterion(logits, TARGET, INDEX), loss)
     for key, value in new.items():
         torch.testing.assert_close(kept(criterion)[key][INDEX], value)
+
+
+@every_loss_with_state
+def test_a_single_sample(name):
+    criterion, other = created(name), created(name)
+    logits, target, index = LOGITS[1], TARGET[1], INDEX[1]
+    torch.testing.assert_close(criterion(logits, target, index), other(logits[None], target[None], index[None]))
+    criterion.refresh(logits, target, index)
+    other.refresh(logits[None], target[None], index[None])
+    assert kept(criterion).keys() == kept(other).keys()
+    for state, value in kept(criterion).items():
+        torch.testing.assert_close(value, kept(other)[state])

@@ -89,6 +89,38 @@ def test_a_plain_loop_gives_the_same(loss):
     assert np.isnan(outcome.val_top1[0, 0])
 
 
+def test_a_loss_sees_the_predictions_for_all_samples_at_once(monkeypatch):
+    recipe = dataclasses.replace(RECIPE, review_after=(1, 2))
+    whole = train(TASK, FOLDS, [TRIAL], "running-mean", recipe, dtype=torch.float64)
+    monkeypatch.setattr(_network, "_EVALUATED", 7)
+    parts = train(TASK, FOLDS, [TRIAL], "running-mean", recipe, dtype=torch.float64)
+    np.testing.assert_allclose(parts.train_loss, whole.train_loss, rtol=1e-9)
+
+
+def test_a_hyperparameter_that_is_learnt_is_learnt_by_each_network_and_goes_on_after_a_kill(tmp_path):
+    def options():
+        return {"temperature": torch.nn.Parameter(torch.tensor(2.0))}
+
+    folds = make_folds(TASK, 2)
+    together, shared = options(), options()
+    outcome = train(TASK, folds, [TRIAL], "ce", RECIPE, options=together)
+    assert together["temperature"] == 2.0
+    assert not same(train(TASK, folds, [TRIAL], "ce", RECIPE, options={"temperature": 2.0}), outcome)
+    for number, fold in enumerate(folds):
+        alone = train(TASK, [fold], [TRIAL], "ce", RECIPE, options=shared)
+        assert np.array_equal(alone.train_loss[0], outcome.train_loss[number])
+
+    def die(epoch, losses, accuracies):
+        if epoch == 2:
+            raise KilledError
+
+    kept = Checkpoints(tmp_path / "kept", every=0)
+    with pytest.raises(KilledError):
+        train(TASK, folds[:1], [TRIAL], "ce", RECIPE, options=options(), checkpoints=kept, epoch_ended=die)
+    resumed = train(TASK, folds[:1], [TRIAL], "ce", RECIPE, options=options(), checkpoints=kept)
+    assert np.array_equal(resumed.train_loss[0], outcome.train_loss[0])
+
+
 def test_it_learns_in_spite_of_the_noise():
     recipe = dataclasses.replace(RECIPE, epochs=12, decay_after=(8,), width=8)
     outcome = train(make_task(240), make_folds(make_task(240)), [Trial(0.05, 5e-4, {})], "aldr-kl", recipe)

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import labelhedge as lh
-from labelhedge.train._plan import _STATE, bytes_of_stack
+from labelhedge.losses import _spec
+from labelhedge.train import _stack
+from labelhedge.train._plan import _REVIEW, _STATE, bytes_of_stack
 from labelhedge.train._stack import Stack
 from labelhedge.train.stacked import Fold, Outcome, Recipe, Task, Trial, train
 from tests import own_losses
@@ -236,7 +238,45 @@ def test_memory_for_state_is_planned_with_its_shape_and_type(task):
     )
     stack = weighted_stack(task, "running-mean", None)
     assert stack.state["mean"].nbytes == stack.networks * ROWS * CLASSES * 8
-    assert one - ce == 2 * _STATE * ROWS * CLASSES * 8
+    assert one - ce == 2 * (_STATE + _REVIEW) * ROWS * CLASSES * 8
+
+
+def test_a_loss_sees_the_predictions_for_all_samples_at_once(task, monkeypatch):
+    whole = exact(task, folds(2), trials("running-mean"), "running-mean")
+    monkeypatch.setattr(_stack, "rows_at_once", lambda *given: 16)
+    assert_same(exact(task, folds(2), trials("running-mean"), "running-mean"), whole, tolerance=1e-9)
+
+
+def test_what_a_stack_cannot_learn_is_refused(task):
+    temperature = torch.nn.Parameter(torch.tensor(2.0))
+    with pytest.raises(ValueError, match="temperature cannot be learnt in a stack of networks"):
+        train(task, folds(1), trials("ce"), "ce", RECIPE, options={"temperature": temperature})
+
+
+def test_new_state_is_brought_to_its_type(task):
+    class CountingLoss(lh.losses.Loss):
+        spec = lh.losses.LossSpec("counting", "-log p_y", state=(lh.losses.State("seen", dtype=torch.int32),))
+
+        def __init__(self, weight=None, *, num_samples=None, **options):
+            super().__init__(weight, num_samples=num_samples, **options)
+
+        @staticmethod
+        def update(logits, target, seen):
+            return {"seen": seen + 1.0}
+
+        @staticmethod
+        def formula(logits, target, seen=None):
+            return -logits.log_softmax(-1).gather(-1, target)
+
+    try:
+        stack = weighted_stack(task, "counting", None)
+        for _ in stack.epochs():
+            pass
+    finally:
+        del _spec._REGISTRY["counting"]
+    seen = stack.state["seen"][0]
+    assert (seen[stack.train_rows[0]] == RECIPE.epochs).all()
+    assert seen.sum() == RECIPE.epochs * stack.train_rows.shape[1]
 
 
 def test_balanced_accuracies_are_means_over_classes(task):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from labelhedge.losses import Loss
+
+
+def _warn_unless_plain(criterion: Loss, optimizer: Optimizer, group: dict[str, Any]) -> None:
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
+    if not isinstance(optimizer, torch.optim.SGD) or group["momentum"] or group["weight_decay"]:
+        warnings.warn(
+            f"{type(optimizer).__name__} holds numbers that {type(criterion).__name__} declares to learn by plain steps at "
+            "a rate of their own; leave them out of the optimizer, and they are learnt so",
+            stacklevel=4,
+        )
 
 
 class OwnSteps:
@@ -23,8 +35,19 @@ class OwnSteps:
     """
 
     def __init__(self, criterion: Loss, optimizers: Iterable[Optimizer] = ()) -> None:
-        held = {number for optimizer in optimizers for group in optimizer.param_groups for number in group["params"]}
-        groups = [group for group in criterion.parameter_groups() if "lr" in group and not held & {*group["params"]}]
+        holding = {
+            number: (optimizer, group)
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for number in group["params"]
+        }
+        groups = []
+        for group in criterion.parameter_groups():
+            (number,) = group["params"]
+            if "lr" in group and number in holding:
+                _warn_unless_plain(criterion, *holding[number])
+            elif "lr" in group:
+                groups.append(group)
         self.criterion = criterion
         self.optimizer = torch.optim.SGD(groups) if groups else None
 

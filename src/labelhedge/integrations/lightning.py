@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from labelhedge._optional import optional
 from labelhedge.integrations._own_steps import OwnSteps
+from labelhedge.integrations._predictions import Predictions
 from labelhedge.losses import Loss
 
 if TYPE_CHECKING:
@@ -123,13 +124,14 @@ class PerSampleCallback(Callback):
         assert self.predict is not None
         modes = [(module, module.training) for module in pl_module.modules()]
         pl_module.eval()
+        predictions = Predictions(self.criterion)
         with trainer.precision_plugin.forward_context():
             for batch in trainer.train_dataloader:  # type: ignore[union-attr]
                 batch = trainer.strategy.batch_to_device(batch, pl_module.device)
-                self.criterion.refresh(*self.predict(pl_module, batch))
+                predictions.add(*self.predict(pl_module, batch))
         for module, training in modes:
             module.training = training
-        self.criterion.sync()
+        predictions.show()
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint holds under this callback's name. Collective, as saving a checkpoint is."""

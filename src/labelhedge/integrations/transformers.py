@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from functools import partial
@@ -15,6 +16,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from labelhedge._optional import optional
 from labelhedge.integrations._own_steps import OwnSteps
+from labelhedge.integrations._predictions import Predictions
 from labelhedge.losses import Loss
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ else:
     TrainerCallback = optional("transformers", "transformers").TrainerCallback
     get_last_checkpoint = optional("transformers.trainer_utils", "transformers").get_last_checkpoint
 
+MAY_BE_SHIFTED = re.compile("(?<!Masked)(?<!Seq2Seq)LM|ConditionalGeneration")
+"""Names of what models return whose logits may be for the next label."""
 FILE = "criterion.pt"
 """The file in a checkpoint's folder that holds what a loss keeps per sample."""
 
@@ -41,7 +45,7 @@ def loss_function(criterion: nn.Module, *, shift_labels: bool | None = None) -> 
         criterion: A loss of this package or any other module ``criterion(logits, target)`` that gives a mean. One that
             keeps state of its training samples needs :class:`PerSampleTrainer`.
         shift_labels: Whether the logits at each position are for the label at the next one. It must be given if the
-            model returns a ``CausalLMOutput`` of any kind: True for nearly all causal language models, False for
+            model returns a ``CausalLMOutput`` or the like: True for nearly all causal language models, False for
             decoders of translation models, such as ``BartForCausalLM``.
 
     Returns:
@@ -65,7 +69,7 @@ def loss_function(criterion: nn.Module, *, shift_labels: bool | None = None) -> 
         index: Tensor | None = None,
     ) -> Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        if shift_labels is None and "CausalLMOutput" in type(outputs).__name__:
+        if shift_labels is None and MAY_BE_SHIFTED.search(type(outputs).__name__):
             raise ValueError(
                 "shift_labels must be given for a causal language model: loss_function(criterion, shift_labels=True) "
                 "if logits are for the next label, as is usual; False if the labels have been shifted already"
@@ -76,8 +80,8 @@ def loss_function(criterion: nn.Module, *, shift_labels: bool | None = None) -> 
         samples = () if index is None else (index,)
         mean: Tensor = criterion.to(logits.device)(logits, labels, *samples)
         count = (labels != -100).sum()
-        mean = torch.where(count > 0, mean, 0.0)  # a mean of nothing is NaN, and so would be the sum over all parts
-        return mean if num_items_in_batch is None else mean * (count / num_items_in_batch)
+        mean = torch.where(count > 0, mean, 0.0)  # a mean of nothing is NaN
+        return mean if num_items_in_batch is None else mean * torch.where(count > 0, count / num_items_in_batch, 0.0)
 
     return loss
 
@@ -168,6 +172,9 @@ class PerSampleTrainer(Trainer):
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """The Trainer's, with the parameters among the loss's hyperparameters."""
         is_given = self.optimizer is not None
+        self.criterion.to(
+            self.args.device
+        )  # now, since what the optimizer keeps of a number is read to where that lies
         optimizer = super().create_optimizer(*args, **kwargs)
         for group in [] if is_given else self.criterion.parameter_groups():
             if "lr" not in group:
@@ -203,12 +210,13 @@ class PerSampleTrainer(Trainer):
         dataset: Any = self.train_dataset
         model.eval()  # each step of the training turns it back
         self.criterion.sync()
+        predictions = Predictions(self.criterion)
         for inputs in self.get_test_dataloader(dataset):
             outputs: Any = self.prediction_step(model, inputs, prediction_loss_only=False)
             _loss, logits, labels = outputs
             logits = logits[0] if isinstance(logits, tuple) else logits  # some models return more
-            self.criterion.refresh(logits, labels, inputs["index"])
-        self.criterion.sync()
+            predictions.add(logits, labels, inputs["index"])
+        predictions.show()
 
 
 class _LookAfter(TrainerCallback):

@@ -45,6 +45,8 @@ class Loss(nn.Module):
     spec: ClassVar[LossSpec]
     num_samples: int | None = None
     num_classes: int | None = None
+    _keeps = False
+    """Whether it keeps or learns anything."""
     _touched: Tensor | None
     """Which samples this process has written since the last ``sync()``; there only if there are other processes."""
 
@@ -55,7 +57,8 @@ class Loss(nn.Module):
     counts as absent. ``target`` holds ``(..., 1)`` class indices or, where the spec has ``soft_targets``, is None for
     "every label at once". The parameters are the hyperparameters, numbers or ``(..., 1)``; and of each :class:`State`
     what the samples have, ``(..., 1)`` or ``(..., *shape)``, or None for samples that have none, such as those of a
-    test. The values are ``(..., 1)``, or ``(..., K)`` without a target.
+    test; and learnt numbers that all samples share ``(1, ..., *shape)``. The values are ``(..., 1)``, or ``(..., K)``
+    without a target.
     """
     update: ClassVar[Callable[..., Mapping[str, Tensor]]] = staticmethod(_nothing_new)
     """The next values of the state that is not learnt, ``update(logits, target, **params)``, a static method.
@@ -63,11 +66,15 @@ class Loss(nn.Module):
     It is called before the formula, which sees the new values; its arguments are those of the formula.
     """
     end_of_epoch: ClassVar[Callable[..., Mapping[str, Tensor]]] = staticmethod(_nothing_new)
-    """A hook after an epoch: new state from the predictions for all training samples, which come part after part.
+    """A hook after an epoch: new state from the predictions for all training samples, which it sees at once.
 
-    A static method with the arguments of the formula. A loss that has one gets the predictions from the engines after
-    the epochs that their recipe names (``review_after``), and from a loop of one's own by :meth:`refresh`.
+    A static method with the arguments of the formula. A loss that has one gets the predictions from the engines and
+    the integrations after the epochs that they are told (``review_after``), and from a loop of one's own by
+    :meth:`refresh`. The samples are the last but one dimension of the logits; others before it are networks of a stack.
     """
+
+    wants_predictions: ClassVar[bool] = False
+    """Whether the loss has an :meth:`end_of_epoch` of its own."""
 
     weight: Tensor | None
     ignore_index: int
@@ -79,6 +86,7 @@ class Loss(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.wants_predictions = cls.end_of_epoch is not _nothing_new
         if "spec" in cls.__dict__:
             cls.spec = cls.__dict__["spec"].of(cls)
             register(cls.spec)
@@ -116,23 +124,19 @@ class Loss(nn.Module):
             self.register_buffer("_touched", None, persistent=False)
 
     def _register_state(self, state: State) -> None:
-        if self.num_samples is None:
+        if self.num_samples is None and (state.per_sample or ("K" in state.shape and self.num_classes is None)):
             self.register_buffer(state.name, None)
             return
+        self._keeps = True
         start = self.start_of(state)
         if isinstance(start, Tensor) and start.dim():
             raise ValueError(f"{state.start} must be a number with num_samples, got shape {tuple(start.shape)}")
-        count = (self.num_samples,) if state.per_sample else ()
+        count = (self.num_samples or 0,) if state.per_sample else ()
         values = torch.full((*count, *state.sizes(self.num_classes)), float(start)).to(state.dtype)
         if state.lr is None:
             self.register_buffer(state.name, values)
         else:
             self.register_parameter(state.name, nn.Parameter(values))
-
-    @property
-    def wants_predictions(self) -> bool:
-        """Whether the loss has an :meth:`end_of_epoch` of its own."""
-        return self.end_of_epoch is not _nothing_new
 
     @property
     def options(self) -> dict[str, Any]:
@@ -157,7 +161,7 @@ class Loss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
         batch = self._prepared(logits, target)
-        if self.num_samples is None:
+        if not self._keeps:
             return self.of_batch(batch, {})[0]
         loss, new = self._step(batch, self._rows(index, batch))
         if index is not None and self.training and torch.is_grad_enabled():
@@ -213,9 +217,11 @@ class Loss(nn.Module):
         if rows:
             batch = batch.plain()
             scaled = batch.scaled_logits()
-            with torch.no_grad():
-                fixed = {name: value.detach() for name, value in rows.items()}
-                new = dict(cls.update(scaled.detach(), batch.target, **batch.params, **fixed))
+            new: dict[str, Tensor] = {}
+            if all(state.name in rows for state in cls.spec.state):
+                with torch.no_grad():
+                    fixed = {name: value.detach() for name, value in rows.items()}
+                    new.update(cls.update(scaled.detach(), batch.target, **batch.params, **fixed))
             values = cls.formula(scaled, batch.target, **batch.params, **{**rows, **new})
             return batch.reduce(values), {name: kept_where_ignored(batch, rows[name], new[name]) for name in new}
         if batch.for_kernels:
@@ -250,33 +256,41 @@ class Loss(nn.Module):
 
     @torch.no_grad()
     def refresh(self, logits: Tensor, target: Tensor, index: Tensor) -> None:
-        """Let the loss make of the predictions for the samples at ``index`` what it does after an epoch."""
+        """Let the loss make of the predictions for the samples at ``index`` what it does after an epoch.
+
+        They should be all samples of the training set in one call, unless the loss looks at each by itself.
+        """
         if self.num_samples is None:
             raise ValueError(f"num_samples must be given for refresh: {type(self).__name__}(num_samples=N)")
         rows = self._rows(index, self._prepared(logits, target))
         self._write(index, self.review(logits, target, rows))
 
     def _rows(self, index: Tensor | None, batch: Batch) -> Rows:
-        """The state of the samples at ``index``; none for samples that are not of the training set."""
-        if index is None:
-            if self.training:
+        """The state of the samples at ``index``; only what all share for samples that are not of the training set."""
+        shape, classes = batch.logits.shape[:-1], batch.logits.shape[-1]
+        if self.num_classes not in (None, classes):
+            raise ValueError(f"logits must have num_classes={self.num_classes} classes, got {classes}")
+        rows = {}
+        for state in self.spec.state:
+            values = getattr(self, state.name)
+            if values is None:
+                continue
+            if not state.per_sample:
+                rows[state.name] = values.view((1,) * len(shape) + values.shape)
+            elif index is not None:
+                rows[state.name] = state_of.read(values, index, shape)
+            elif self.training:
                 raise ValueError(
                     f"index is missing: {type(self).__name__}(num_samples={self.num_samples}) needs the position of "
                     "each sample in the training set, criterion(logits, target, index)"
                 )
-            return {}
-        shape = batch.logits.shape[:-1]
-        rows = {}
-        for state in self.spec.state:
-            values = getattr(self, state.name)
-            rows[state.name] = state_of.read(values, index, shape) if state.per_sample else values
         return rows
 
     def _write(self, index: Tensor, new: Rows) -> None:
-        if state_of.has_company():
+        kept = [getattr(self, state.name) for state in self.spec.state if state.per_sample]
+        if self.num_samples is not None and kept and state_of.has_company():
             if self._touched is None:
-                kept = next(getattr(self, state.name) for state in self.spec.state if state.per_sample)
-                self._touched = torch.zeros(len(kept), dtype=torch.bool, device=kept.device)
+                self._touched = torch.zeros(self.num_samples, dtype=torch.bool, device=kept[0].device)
                 state_of.warn_of_broadcast(self)
             self._touched.index_fill_(0, index.to(self._touched.device, torch.long).flatten(), True)
         for name, value in new.items():

@@ -45,7 +45,8 @@ class State:
             their values, or the largest ("max").
         lr: Where the numbers are learnt: the learning rate, or the name of the hyperparameter that holds it. They
             descend by plain gradient steps, without momentum and weight decay.
-        per_sample: False for learnt numbers that all samples share; ``shape`` is then the whole shape.
+        per_sample: False for learnt numbers that all samples share; ``shape`` is then the whole shape, and the formula
+            gets them as ``(1, ..., *shape)``, which broadcasts against ``(..., *shape)``.
         traced: Whether a training reports the mean over samples with right and with wrong labels, as λ.
     """
 
@@ -63,6 +64,8 @@ class State:
             raise ValueError(f"merge of state {self.name!r} must be 'mean' or 'max', got {self.merge!r}")
         if self.lr is None and not self.per_sample:
             raise ValueError(f"state {self.name!r} must be per sample or learnt: give it a learning rate, lr=")
+        if self.traced and not self.per_sample:
+            raise ValueError(f"state {self.name!r} must be per sample to be traced")
 
     def sizes(self, classes: int | None) -> tuple[int, ...]:
         """The shape, with the number of classes in the place of K."""

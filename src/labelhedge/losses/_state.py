@@ -37,7 +37,7 @@ def read(values: Tensor, index: Tensor, shape: torch.Size) -> Tensor:
         found = values.gather(0, flat) if values.dim() == 1 else values.index_select(0, flat)
     except (RuntimeError, IndexError):
         raise ValueError(f"index must be in [0, {len(values)}), got {_outside(flat, len(values))}") from None
-    return found.view(*index.shape, *values.shape[1:])
+    return found.view(index.shape + values.shape[1:])
 
 
 def _outside(index: Tensor, count: int) -> int:

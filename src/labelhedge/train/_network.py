@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +58,13 @@ class Network:
         dtype: torch.dtype,
         pretrained: Mapping[str, Tensor] | None,
     ) -> None:
-        self.source, self.labels, self.recipe, self.device = source, labels, recipe, labels.device
+        self.source, self.labels, self.classes, self.recipe, self.device = (
+            source,
+            labels,
+            classes,
+            recipe,
+            labels.device,
+        )
         self.rank, self.processes = place()
         self.train_rows = torch.from_numpy(fold.train)
         start, self.order_seed = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
@@ -78,7 +85,8 @@ class Network:
 
         counts = {"num_samples": len(labels), "num_classes": classes}
         state = {name: counts[name] for name in losses.get(loss).counts}
-        self.criterion = losses.create(loss, **trial.params, **{**state, **options}).to(self.device, dtype)
+        own = deepcopy(dict(options))  # what is learnt is learnt by each network
+        self.criterion = losses.create(loss, **trial.params, **{**state, **own}).to(self.device, dtype)
         self.weights = list(self.pipeline.parameters())
         self.learnt = list(self.criterion.parameters())
         self.lr = torch.tensor(trial.lr, device=self.device, dtype=torch.float32)
@@ -90,9 +98,9 @@ class Network:
             nesterov=recipe.nesterov,
             fused=True,
         )
-        if recipe.momentum:
-            for weight in self.weights:  # now, so that they are there to be kept and put back
-                self.optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        self.moving = [w for group in self.optimizer.param_groups if group["momentum"] for w in group["params"]]
+        for weight in self.moving:  # now, so that they are there to be kept and put back
+            self.optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         self.initial_lr = trial.lr
         self.loss_sum = torch.zeros((), device=self.device, dtype=dtype)
         self.best = {name: tensor.clone() for name, tensor in self.pipeline.state_dict().items()}
@@ -107,8 +115,7 @@ class Network:
         """All that a step changes."""
         momenta = {
             f"momentum.{number}": self.optimizer.state[weight]["momentum_buffer"]
-            for number, weight in enumerate(self.weights)
-            if self.recipe.momentum
+            for number, weight in enumerate(self.moving)
         }
         values = {f"loss.{name}": tensor for name, tensor in self.criterion.state_dict().items()}
         return {**self.pipeline.state_dict(), **momenta, **values, "loss_sum": self.loss_sum}
@@ -160,11 +167,21 @@ class Network:
         self.criterion.sync()
         keeps = self.criterion.num_samples is not None
         if keeps and self.criterion.wants_predictions and epoch + 1 in self.recipe.review_after:
-            own = self.train_rows.tensor_split(self.processes)[self.rank].to(self.device)
-            for rows, logits in self.logits(self.source, own):
-                self.criterion.refresh(logits, self.labels[rows], rows)
-            self.criterion.sync()
+            self._review()
         return float(summed(self.loss_sum)) / (self.steps * self.processes)
+
+    @torch.no_grad()
+    def _review(self) -> None:
+        """Show the loss the predictions for all training samples, to which each process has contributed."""
+        rows = self.train_rows.to(self.device)
+        predictions = torch.zeros(len(rows), self.classes, dtype=self.loss_sum.dtype, device=self.device)
+        own = predictions.tensor_split(self.processes)[self.rank]
+        done = 0
+        for block, logits in self.logits(self.source, rows.tensor_split(self.processes)[self.rank]):
+            own[done : done + len(block)] = logits
+            done += len(block)
+        self.criterion.refresh(summed(predictions), self.labels[rows], rows)
+        self.criterion.sync()
 
     @torch.no_grad()
     def ranks(self, source: Resident | Streamed, rows: Tensor, *labels: Tensor) -> list[Tensor]:

@@ -22,6 +22,8 @@ _EVALUATION = 6
 """Tensors of the size of a block of logits while networks are evaluated."""
 _STATE = 6
 """Copies of what a loss keeps of the training samples: the state, its means, and those while steps are recorded."""
+_REVIEW = 4
+"""Tensors of the size of the predictions for all training samples, where a loss looks at them."""
 
 
 def bytes_of_stack(
@@ -57,6 +59,8 @@ def _bytes_of_network(task: Task, recipe: Recipe, loss: str, dtype: torch.dtype)
     sizes = (task.inputs.shape[1], *recipe.hidden, task.num_classes)
     numbers = _WEIGHTS * StackedMLP.count_weights(sizes)
     numbers += recipe.batch_size * (4 * sum(recipe.hidden) + _LOGITS * task.num_classes)
+    if recipe.review_after and losses.get(loss).module.wants_predictions:
+        numbers += _REVIEW * len(task.inputs) * task.num_classes
     return numbers * dtype.itemsize + _STATE * _bytes_of_state(loss, len(task.inputs), task.num_classes, dtype)
 
 

@@ -86,6 +86,9 @@ class Stack:
             "backend": "torch",
         }  # the compiler fuses it with more
         self.criterion = losses.create(loss, **fixed, **params, **options)
+        learnt = [name for name, _ in self.criterion.named_parameters()]
+        if learnt:
+            raise ValueError(f"{learnt[0]} cannot be learnt in a stack of networks: pass a number or a tensor")
         self.states = self.criterion.spec.state
         self.state = {state.name: self._start_of(state, len(inputs), dtype) for state in self.states}
         """``(M, n, *shape)``, or ``(M, 1, *shape)`` where all samples share it"""
@@ -228,6 +231,7 @@ class Stack:
 
     def _keep(self, state: State, index: Tensor, new: Tensor) -> None:
         values = self.state[state.name]
+        new = new.to(values.dtype)
         if state.per_sample:
             values.scatter_(1, _expanded(index, values), new)
         else:
@@ -247,13 +251,14 @@ class Stack:
         """Let the loss make of the predictions for all training samples what it does after an epoch."""
         if not self.criterion.wants_predictions:
             return
-        for rows in self._blocks(self.train_rows):
-            index = self._per_network(rows)
-            known = {kind.name: self._state_at(kind, index) for kind in self.states}
-            new = self.criterion.review(self.network.logits(self.inputs[rows]), self._target(index), known)
-            for kind in self.states:
-                if kind.name in new:
-                    self._keep(kind, index, new[kind.name])
+        blocks = [self.network.logits(self.inputs[rows]) for rows in self._blocks(self.train_rows)]
+        logits = torch.cat(blocks, 1 if self.network.classes_last else 2)
+        index = self._per_network(self.train_rows)
+        known = {kind.name: self._state_at(kind, index) for kind in self.states}
+        new = self.criterion.review(logits, self._target(index), known)
+        for kind in self.states:
+            if kind.name in new:
+                self._keep(kind, index, new[kind.name])
 
     def _target(self, index: Tensor) -> Tensor:
         """The labels that each network is to believe at its rows ``(M, B)``."""

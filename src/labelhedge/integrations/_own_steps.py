@@ -17,8 +17,8 @@ def _warn_unless_plain(criterion: Loss, optimizer: Optimizer, group: dict[str, A
     optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
     if not isinstance(optimizer, torch.optim.SGD) or group["momentum"] or group["weight_decay"]:
         warnings.warn(
-            f"{type(optimizer).__name__} holds numbers that {type(criterion).__name__} declares to learn by plain steps "
-            "at a rate of their own; leave them out of the optimizer, and they are learnt so",
+            f"{type(optimizer).__name__} holds numbers that {type(criterion).__name__} declares to learn by plain "
+            "steps at a rate of their own; leave them out of the optimizer, and they are learnt so",
             stacklevel=4,
         )
 

@@ -53,6 +53,7 @@ MAY_IMPORT = {
         "_optional",
         "_random",
         "_errors",
+        "_interrupt",
         "_version",
     },
     "cli": {
@@ -71,6 +72,7 @@ MAY_IMPORT = {
         "_errors",
         "_files",
         "_foreign",
+        "_interrupt",
         "_optional",
         "_version",
     },

@@ -28,7 +28,16 @@ EXIT_CODES: dict[type[Exception], int] = {
 
 def expected(error: Exception) -> type[Exception] | None:
     """The kind of an error that one sentence answers; None for a bug."""
+    if _is_out_of_memory(error):
+        return MemoryError
     return next((kind for kind in EXIT_CODES if isinstance(error, kind)), None)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Torch's errors for that are no MemoryError."""
+    return type(error).__name__ == "OutOfMemoryError" or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
 def sentence(error: Exception) -> str:
@@ -37,7 +46,9 @@ def sentence(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+    if _is_out_of_memory(error) or (isinstance(error, MemoryError) and not str(error)):
+        return "out of memory"
+    return str(error) or type(error).__name__
 
 
 def portable(error: Exception) -> Exception:

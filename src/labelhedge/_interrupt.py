@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ def stop() -> None:
     """From now on Ctrl-C is a ``KeyboardInterrupt``."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Ctrl-C does nothing here, nor in processes that are started here."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

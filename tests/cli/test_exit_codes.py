@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer.main
 
 from labelhedge import cli
@@ -103,6 +104,40 @@ def test_a_bad_out_is_one_sentence_before_any_work(run, monkeypatch, tmp_path, n
 
 
 @pytest.mark.parametrize("name", WITH_OUT)
+@pytest.mark.parametrize("out", ["", "  "])
+def test_an_empty_out_is_not_the_current_folder(run, monkeypatch, name, out):
+    break_down(monkeypatch, name, AssertionError("work began"))
+    answer = run(*name.split(), *COMMANDS[name][0], "--out", out)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert last_line(answer.stderr) == "Error: Invalid value for '--out': it must not be empty"
+
+
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_a_read_only_out(run, monkeypatch, tmp_path, name):
+    break_down(monkeypatch, name, AssertionError("work began"))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    answer = run(*name.split(), *COMMANDS[name][0], "--out", "there" + "/a.md" * (name == "certify"))
+    assert answer.returncode == 2
+    assert answer.stderr == f"labelhedge: --out cannot be there: {tmp_path} is read-only\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("figures two-maxima", "a/two-maxima.svg"),
+        ("figures", "a/index.html"),
+        ("demo", "a/report/index.html"),
+    ],
+)
+def test_a_folder_where_a_file_is_to_be(run, monkeypatch, line, folder):
+    break_down(monkeypatch, line.split()[0], AssertionError("work began"))
+    Path(folder).mkdir(parents=True)
+    answer = run(*line.split(), "--out", "a")
+    assert answer.returncode == 2
+    assert answer.stderr.endswith(f"{folder} is a folder, and not a file\n")
+
+
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_a_url_is_for_bench_alone(run, monkeypatch, name):
     break_down(monkeypatch, name, DataError("work began"))
     answer = run(*name.split(), *COMMANDS[name][0], "--out", "memory://bucket" + "/a.md" * (name == "certify"))
@@ -132,6 +167,8 @@ def test_a_bug_is_a_traceback_and_exit_code_70(run, monkeypatch, name, debug):
         (OSError(28, "No space left on device", "a/b"), 1, "a/b: No space left on device"),
         (OSError(28, "No space left on device"), 1, "No space left on device"),
         (MemoryError(), 1, "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 1, "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), 1, "out of memory"),
         (ImportError("cannot import name"), 70, None),
         (KeyboardInterrupt(), 130, ""),
     ],
@@ -186,3 +223,17 @@ def test_an_interrupt_while_torch_is_imported(tmp_path, line):
         assert "KeyboardInterrupt" in told
     else:
         assert (process.returncode, told) == (130, "")
+
+
+def test_an_output_that_cannot_hold_every_letter():
+    line = [sys.executable, "-m", "labelhedge", "train", "--help"]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    answer = subprocess.run(line, capture_output=True, env=environment)
+    assert (answer.returncode, answer.stderr) == (0, b"")
+    assert b"\\u03bb" in answer.stdout
+
+
+def test_a_seed_that_is_too_large(run):
+    answer = run("certify", "ce", "--seed", 10**20)
+    assert answer.returncode == 2
+    assert "--seed" in last_line(answer.stderr)

@@ -54,3 +54,30 @@ def test_masked_classes_and_a_nan_logit(name, params, device):
     torch.testing.assert_close(values[rest].double(), expected[rest], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(gradients[rest].double(), expected_gradients[rest], rtol=1e-4, atol=1e-4)
     assert (gradients[rest][absent[rest]] == 0).all()
+
+
+@pytest.mark.parametrize(("name", "params", "layout"), WAYS, indirect=["layout"])
+@pytest.mark.usefixtures("layout")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in Triton's interpreter
+def test_what_is_ignored_may_be_masked(name, params, device):
+    logits, target = random_batch(4, 40)
+    target[1] = -100
+    fused = lh.losses.create(name, backend="triton", **params)
+    plain = lh.losses.create(name, backend="torch", **params)
+    expected = values_and_gradients(plain, logits, target)
+    for masked in (slice(0, 1), slice(1, 30), slice(0, 40)):
+        damaged = logits.clone()
+        damaged[1, masked] = -torch.inf
+        found = values_and_gradients(fused, damaged.float().to(device), target.to(device))
+        torch.testing.assert_close([each.double() for each in found], list(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_lambda_outlives_a_row_with_a_nan(device):
+    logits, target = random_batch(4, 40)
+    loss = lh.ALDRKLLoss(num_samples=4, backend="triton").to(device)
+    loss.lam.fill_(0.9)
+    logits[2, 5] = math.nan
+    loss(logits.float().to(device).requires_grad_(), target.to(device), torch.arange(4, device=device))
+    assert loss.lam[2] == 0.9
+    assert (loss.lam[[0, 1, 3]] != 0.9).all()

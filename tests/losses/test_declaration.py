@@ -91,10 +91,10 @@ def test_state_and_intervals():
         (lambda: lh.functional.tgce(LOGITS, TARGET, keep=True), "keep must be a tensor of booleans, got True"),
         (
             lambda: lh.functional.linear_ce(LOGITS, LOGITS, TARGET, class_dim=0),
-            "ce has no option 'class_dim' here; it takes weight, ignore_index, reduction, normalize, temperature",
+            "ce has no option 'class_dim'; it takes weight, ignore_index, reduction, normalize, temperature",
         ),
-        (lambda: lh.functional.ldr_weights(LOGITS, TARGET, reduction="sum"), "ldr has no option 'reduction' here"),
-        (lambda: lh.functional.aldr_lambda(LOGITS, TARGET, weight=LOGITS[0]), "aldr-kl has no option 'weight' here"),
+        (lambda: lh.functional.ldr_weights(LOGITS, TARGET, reduction="sum"), "ldr has no option 'reduction'"),
+        (lambda: lh.functional.aldr_lambda(LOGITS, TARGET, weight=LOGITS[0]), "aldr-kl has no option 'weight'"),
     ],
 )
 def test_the_wrong_kind_of_argument(call, message):

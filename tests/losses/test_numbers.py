@@ -97,6 +97,73 @@ def test_networks_of_a_stack_do_not_disturb_each_other(name, params):
     torch.testing.assert_close(slopes[2, 1:], gradients.T)
 
 
+@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS)
+@pytest.mark.parametrize("masked", [slice(0, 1), slice(1, 3), slice(0, 6)], ids=str)
+def test_what_is_ignored_may_be_masked(name, params, masked):
+    """Padding: its label is ignored, and in its row any class may be masked, the first one among them."""
+    logits, target = random_batch()
+    loss = lh.losses.create(name, **params)
+    target[2] = -100
+    expected = values_and_gradients(loss, logits, target)
+    logits[2, masked] = -torch.inf
+    torch.testing.assert_close(values_and_gradients(loss, logits, target), expected)
+    gradient = torch.func.grad(lambda f: loss(f, target))(logits)
+    torch.testing.assert_close(gradient, expected[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("normalize", [None, "l1", "softplus"])
+def test_a_masked_class_has_no_part_in_what_is_learnt(name, normalize):
+    logits, target = random_batch()
+    learnt = {"temperature": torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))}
+    if "lam" in lh.losses.get(name).domains and "k" not in lh.losses.get(name).domains:
+        learnt["lam"] = torch.nn.Parameter(torch.tensor(0.8, dtype=torch.float64))
+    loss = lh.losses.create(name, normalize=normalize, **learnt)
+    loss(logits[:, :4], target % 4).backward()
+    expected = [number.grad.clone() for number in learnt.values()]
+    for number in learnt.values():
+        number.grad = None
+    logits[:, 4:] = -torch.inf
+    loss(logits, target % 4).backward()
+    torch.testing.assert_close([number.grad for number in learnt.values()], expected)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if lh.losses.get(name).state])
+@pytest.mark.parametrize("column", [None, 1])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_state_outlives_a_batch_that_overflows(name, column, bad):
+    logits, target = random_batch()
+    counts = {"num_samples": 8, "num_classes": 6}
+    loss = lh.losses.create(name, **{count: counts[count] for count in lh.losses.get(name).counts})
+    index = torch.arange(8)
+    damaged = logits.clone()
+    damaged[2, target[2] if column is None else column] = bad
+    loss(damaged.requires_grad_(), target, index)
+    values, gradient = values_and_gradients(lambda f, y: loss(f, y, index), logits, target)
+    assert values.isfinite()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.torch.jit.trace:DeprecationWarning")
+def test_a_trace_is_of_the_loss_and_not_of_its_value(name):
+    (logits, target), (others, labels) = random_batch(), random_batch(seed=1)
+    loss = lh.losses.create(name)
+    traced = torch.jit.trace(loss, (logits, target))
+    torch.testing.assert_close(values_and_gradients(traced, others, labels), values_and_gradients(loss, others, labels))
+
+
+@pytest.mark.parametrize("name", ["aldr-kl", "ldr-kl"])
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.5}], ids=str)
+def test_logits_far_from_0_lose_no_margin(name, options):
+    logits, target = random_batch(64, 20)
+    logits = (logits.float() + 1e4).double()
+    loss = lh.losses.create(name, normalize=None, **options)
+    exact = loss(logits, target)
+    found = values_and_gradients(loss, logits.float(), target)[0]
+    assert abs(found - exact) < 3e-6
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_masked_class_on_the_way_to_a_second_derivative_and_a_compiler(name):
     logits, target = random_batch()

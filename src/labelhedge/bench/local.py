@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from labelhedge._errors import portable
+from labelhedge._interrupt import ignored
 from labelhedge.bench.jobs import Job, missing
 from labelhedge.bench.run import Machine, run
 from labelhedge.results import ResultsStore
@@ -41,7 +40,7 @@ def work_off(
     processes = [
         context.Process(target=_worker, args=(jobs, store.root, machine, os.getpid(), own, errors)) for own in done
     ]
-    with _ignoring_interrupts():  # which the workers inherit: Ctrl-C reaches this process, and it ends them
+    with ignored():  # which the workers inherit: Ctrl-C reaches this process, and it ends them
         for process in processes:
             process.start()
     seen = 0
@@ -62,15 +61,6 @@ def work_off(
     finally:
         for process in processes:
             process.terminate()
-
-
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _worker(jobs: Sequence[Job], root: Any, machine: Machine, parent: int, done: Any, errors: Any) -> None:

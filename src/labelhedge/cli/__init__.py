@@ -1,5 +1,6 @@
 """The command ``labelhedge``."""
 
+import io
 import os
 import sys
 import traceback
@@ -11,6 +12,9 @@ from labelhedge._optional import optional
 
 def main() -> None:
     """Run the command line; what went wrong is told on stderr, and in the exit code as docs/api/cli.md lists them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an encoding without λ is no reason to break off
+            stream.reconfigure(errors="backslashreplace")
     try:
         for package in ("rich", "typer"):
             optional(package, "cli")

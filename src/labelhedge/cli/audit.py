@@ -17,7 +17,7 @@ from labelhedge.audit import Audit, Encoded, Table, encode
 from labelhedge.audit._find import find_encoded
 from labelhedge.audit.page import cut, headline, left_out, page
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.out import check_folder
+from labelhedge.cli.out import check_folder, out_option
 from labelhedge.cli.table import (
     DataArgument,
     DeviceOption,
@@ -42,9 +42,7 @@ def audit(
     label: LabelOption = None,
     features: FeaturesOption = None,
     labels: LabelsOption = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write suspects.csv and index.html to this folder.")
-    ] = None,
+    out: Annotated[Path | None, out_option(help="Write suspects.csv and index.html to this folder.")] = None,
     every: Annotated[
         bool, typer.Option("--all", help="In suspects.csv and JSON, all rows and not suspects only.")
     ] = False,

@@ -17,7 +17,7 @@ from labelhedge.bench.protocol import PRESETS, Protocol, entry, setting
 from labelhedge.bench.run import Machine
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.out import check_folder
+from labelhedge.cli.out import check_folder, named, out_option
 from labelhedge.cli.report import report
 from labelhedge.cli.sweep import run_here, run_on_ray
 from labelhedge.cli.terminal import parse_bytes, print_json, say
@@ -43,7 +43,9 @@ def bench(
         int | None, typer.Option(min=1, help="On images: compare configurations by this many epochs of the first fold.")
     ] = None,
     networks_at_once: Annotated[int, typer.Option(min=1, help="On images: how many a GPU trains side by side.")] = 5,
-    out: Annotated[str, typer.Option(help=f"The folder, or its URL, {_OUT}")] = "results",
+    out: Annotated[
+        str, typer.Option(parser=named, metavar="<str>", help=f"The folder, or its URL, {_OUT}")
+    ] = "results",
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda [default: cuda where there is one; on Ray where a job has GPUs]")
     ] = None,
@@ -109,13 +111,14 @@ def bench(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help=f"The folder {_OUT}")] = Path("labelhedge-demo"),
+    out: Annotated[Path, out_option(help=f"The folder {_OUT}")] = Path("labelhedge-demo"),
 ) -> None:
     """Rebuild the paper's leaderboard on Vowel: 15 losses, 7 kinds of noise, 5 folds, all tuned; a minute or two.
 
     Example: labelhedge demo
     """
     check_folder(out)
+    check_folder(out / "report", ("index.html",))
     preset = PRESETS["demo"]
     wanted = jobs(preset.protocol, preset.datasets, preset.losses, preset.settings, range(preset.seeds))
     run_here(wanted, ResultsStore(out), Machine(), cores(), None)

@@ -2,7 +2,6 @@
 
 import importlib
 import multiprocessing
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +15,8 @@ import typer
 from labelhedge import losses
 from labelhedge._errors import UserError
 from labelhedge._files import write_whole
-from labelhedge.cli.out import check_folder
+from labelhedge._interrupt import ignored
+from labelhedge.cli.out import check_folder, out_option
 from labelhedge.cli.terminal import print_json, print_table, progress
 from labelhedge.theory import Certificate, certify, document
 from labelhedge.theory.subject import Loss
@@ -34,8 +34,8 @@ def command(
         list[str] | None, typer.Option("--set", help="A hyperparameter or option of the loss, such as q=0.95.")
     ] = None,
     ball: Annotated[float | None, typer.Option(min=0.1, help="Confine logits to this radius.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the points that are tried.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="With --all: also write the table, as .md or .html.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the points that are tried.")] = 0,
+    out: Annotated[Path | None, out_option(help="With --all: also write the table, as .md or .html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find out whether a loss is top-k calibrated, symmetric, tolerant of noise, bounded, convex and so on.
@@ -145,17 +145,13 @@ def _certificates(classes: int, seed: int) -> list[Certificate]:
     tasks = [(row, classes, seed) for row in ROWS]
     found = []
     context = multiprocessing.get_context("spawn")
-    with progress() as tell, context.Pool(min(cores(), len(tasks)), _begin) as pool:
+    with ignored():  # workers inherit it: Ctrl-C reaches this process, and it ends them
+        workers = context.Pool(min(cores(), len(tasks)), torch.set_num_threads, (1,))
+    with progress() as tell, workers as pool:
         for certificate in pool.imap(_certificate, tasks):
             found.append(certificate)
             tell("certifying", len(found), len(tasks), "losses")
     return found
-
-
-def _begin() -> None:
-    """A worker has one core, and leaves Ctrl-C to its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
 
 
 def _certificate(task: tuple[Row, int, int]) -> Certificate:

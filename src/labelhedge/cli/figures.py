@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from labelhedge.cli.out import check_folder
+from labelhedge.cli.out import check_folder, out_option
 from labelhedge.cli.terminal import print_json, print_table, progress
 from labelhedge.figures import STUDIES, write
 
@@ -15,7 +15,7 @@ def figures(
         list[str] | None,
         typer.Argument(metavar="NAME", help=f"Studies [default: all]: {', '.join(STUDIES)}", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("figures"),
+    out: Annotated[Path, out_option(help="The folder to write to.")] = Path("figures"),
     seed: Annotated[int, typer.Option(min=0, help="Decides everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -26,7 +26,7 @@ def figures(
 
     Example: labelhedge figures boundaries two-maxima --out figures
     """
-    check_folder(out, ("index.html",))
+    check_folder(out, ("index.html", *(f"{name}.svg" for name in names or STUDIES)))
     with progress() as tell:
         made = write(names or (), out, seed=seed, progress=tell)
     if as_json:

@@ -3,8 +3,23 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from labelhedge._errors import UserError
+
+
+def named(text: str) -> str:
+    """What was given as --out: not an empty variable of a shell, which would be the current folder."""
+    if not text.strip():
+        raise typer.BadParameter("it must not be empty")
+    return text
+
+
+def out_option(help: str) -> Any:
+    """The option of a folder or a file, for ``Annotated[Path, ...]``."""
+    return typer.Option(parser=lambda text: Path(named(str(text))), metavar="<path>", help=help)
 
 
 def check_folder(out: Path, files: Sequence[str] = ()) -> None:

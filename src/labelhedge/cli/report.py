@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from labelhedge._errors import UserError
-from labelhedge.cli.out import check_folder
+from labelhedge.cli.out import check_folder, out_option
 from labelhedge.cli.terminal import print_json, print_table
 from labelhedge.report import Report, write
 from labelhedge.report.names import column
@@ -20,7 +20,7 @@ def report(
     root: Annotated[
         str, typer.Argument(metavar="DIR", help="The folder, or its URL, that `labelhedge bench --out` has filled.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Where to write [default: DIR/report; needed with a URL]")] = None,
+    out: Annotated[Path | None, out_option(help="Where to write [default: DIR/report; needed with a URL]")] = None,
     protocol: Annotated[
         str | None, typer.Option(metavar="ID", help="The protocol to report on, where there are several.")
     ] = None,

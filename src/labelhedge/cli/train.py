@@ -21,7 +21,7 @@ from labelhedge.bench.protocol import Protocol, entry, setting
 from labelhedge.bench.run import Machine, noisy_labels
 from labelhedge.cli.data import Root
 from labelhedge.cli.device import chosen_device
-from labelhedge.cli.out import check_folder
+from labelhedge.cli.out import check_folder, out_option
 from labelhedge.cli.terminal import print_json, print_table, progress, say
 from labelhedge.data import Dataset, load, names
 from labelhedge.data._progress import Progress
@@ -67,7 +67,7 @@ def train(
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Of noise, validation images, starting weights and order.")
     ] = 0,
-    out: Annotated[Path, typer.Option(help="The folder for results, checkpoint and weights.")] = Path("trained"),
+    out: Annotated[Path, out_option(help="The folder for results, checkpoint and weights.")] = Path("trained"),
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda where there is one]")] = None,
     checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds; written after an epoch.")] = 60.0,
     root: Root = None,

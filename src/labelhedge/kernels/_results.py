@@ -137,13 +137,16 @@ def results(
         if upstream is not None:
             share *= tl.load(upstream + i * upstream_stride).to(tl.float32)
         share = tl.where(counts, share, 0.0) * scale
+        # what is ignored may have any logits: no NaN of theirs is to be multiplied by 0
+        on_p, on_psi = tl.where(counts, on_p, 0.0), tl.where(counts, on_psi, 0.0)
+        everywhere, on_label = tl.where(counts, everywhere, 0.0), tl.where(counts, on_label, 0.0)
         label_psi = 0.0
         if TERMS is not None:
             label_psi = TERMS(p_y, tl.zeros(p_y.shape, tl.float32), params)[1]
         g_y = on_p * p_y + on_psi * label_psi + everywhere + on_label
         # of the gradient in z, what goes into the norm
         along = on_p * weighted * of_total + on_psi * psi_d + everywhere * sum_d + on_label * d_y
-        along = (g_y * shift - along) * of_norm * share
+        along = tl.where(counts, (g_y * shift - along) * of_norm * share, 0.0)
         on_e = on_p * share * of_total
         of_label = g_y * share
         if NORMALIZE is not None:

@@ -49,7 +49,8 @@ def algorithm_1(row, scale, start, lambda0, alpha, log_count, SHAPE: tl.constexp
     rate = rate_of(scale, tl.maximum(start, ZERO))
     total, weighted = moments_at(row, rate, "step", SHAPE)
     entropy = quick_log(total) - LN2 * rate * weighted * reciprocal(total)
-    return tl.maximum(lambda0 - (log_count - entropy) * reciprocal(alpha), 0.0)
+    step = lambda0 - (log_count - entropy) * reciprocal(alpha)
+    return tl.where(step == step, tl.maximum(step, 0.0), start)  # a row with a NaN keeps its λ
 
 
 @triton.jit

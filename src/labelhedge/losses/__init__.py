@@ -6,7 +6,7 @@ from labelhedge._deprecation import warn_renamed
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._formulas import count_of, gaps, log_softmax, masked_classes, take
 from labelhedge.losses._loss import Loss
-from labelhedge.losses._options import Interval, Normalize, Number, Options
+from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions
 from labelhedge.losses._spec import LossSpec, State, create, get, names, one_by_one
 
 # isort: split
@@ -31,6 +31,7 @@ __all__ = [
     "one_by_one",
     "Options",
     "PAPER",
+    "RowOptions",
     "State",
     "take",
 ]

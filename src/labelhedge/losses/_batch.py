@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import FEW, masked_classes, normalized
+from labelhedge.losses._formulas import FEW, divided, masked_classes, normalized
 from labelhedge.losses._kernels import serves
 from labelhedge.losses._options import Normalize, Number, Reduction, is_free_to_read, is_traced
 from labelhedge.losses._spec import LossSpec
@@ -68,7 +68,7 @@ class Batch:
             return self
         assert self.target is not None
         target, valid = _class_indices(self.target, self.logits.shape[-1], self.ignore_index)
-        return replace(self, logits=_widened(self.logits), target=target, valid=valid, for_kernels=False)
+        return replace(self, logits=_counting(self.logits, valid), target=target, valid=valid, for_kernels=False)
 
     def counted(self) -> Tensor | None:
         """``(..., 1)`` False where the target is ignored; None if nothing is."""
@@ -79,7 +79,7 @@ class Batch:
     def scaled_logits(self) -> Tensor:
         """The logits after normaliser and temperature."""
         scaled = normalized(self.logits, self.normalize)
-        return scaled / self.temperature if self.has_temperature() else scaled
+        return divided(scaled, self.temperature) if self.has_temperature() else scaled
 
     def has_temperature(self) -> bool:
         """Whether the logits are divided by something."""
@@ -206,7 +206,7 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
     params = {name: per_sample(name, value, logits) for name, value in params.items()}
     batch = Batch(
         spec,
-        logits if for_kernels else _widened(logits),
+        logits if for_kernels else _counting(logits, valid),
         indices,
         probabilities,
         valid,
@@ -251,7 +251,7 @@ def _again(known: Batch, logits: Tensor, target: Tensor) -> Batch:
     else:
         is_free = logits.device.type == "cpu"  # nothing traces it
         indices, valid = _class_indices(target, logits.shape[-1], known.ignore_index, is_free)
-        batch.__dict__.update(logits=_widened(logits), target=indices, valid=valid)
+        batch.__dict__.update(logits=_counting(logits, valid), target=indices, valid=valid)
     return batch
 
 
@@ -281,6 +281,14 @@ def _working_dtype(logits: Tensor) -> torch.dtype:
 def _widened(values: Tensor) -> Tensor:
     """Half precision as float32."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _counting(logits: Tensor, valid: Tensor | None) -> Tensor:
+    """The logits as formulas take them, with others in the place of those whose target is ignored.
+
+    What is ignored may have any logits, and infinities would become NaN on their way to a gradient of 0.
+    """
+    return _widened(logits) if valid is None else torch.where(valid, _widened(logits), 1.0)
 
 
 def _refuse_shapes(values: Tensor, dim: int, target: Tensor) -> NoReturn:

@@ -326,10 +326,10 @@ def _rows_of_gaps(
     if solver is None:
         assert lam is not None
         lam = at(lam)
-        x = torch.mul(f, _tensor(1 / lam if scale is None else scale / _tensor(lam, f), f), out=outputs[0])
+        x = _scaled(f, y, unit, scale, outputs[0], lam)
         _add_at(x, y, -at(batch.params["margin"]) / lam)
     else:
-        gap = torch.mul(f, _tensor(1.0 if scale is None else scale, f), out=outputs[0])
+        gap = _scaled(f, y, unit, scale, outputs[0])
         _add_at(gap, y, -at(batch.params["margin"]))
         gap.sub_(gap.amax(-1, keepdim=True))  # the gaps less the largest of them
         found, penalty = solver(gap, at, outputs[1:3])
@@ -349,6 +349,17 @@ def _rows_of_gaps(
     slope = _tensor(-share, f, y.shape)
     gradient = through_log_softmax(slope if scale is None else slope * scale, log_p, y, outputs[3])
     return value, found, gradient if unit is None else _through_norm(gradient, f, unit, x)
+
+
+def _scaled(
+    f: Tensor, y: Tensor, unit: Tensor | None, scale: Number | None, buffer: Tensor | None, lam: Number = 1.0
+) -> Tensor:
+    """The scaled logits over λ; without a normaliser less that of the label, beside which a margin could be lost."""
+    factor = 1 / lam if scale is None else scale / _tensor(lam, f)
+    if unit is not None:
+        return torch.mul(f, _tensor(factor, f), out=buffer)
+    x = torch.sub(f, take(f, y), out=buffer)
+    return x if isinstance(factor, float) and factor == 1.0 else x.mul_(_tensor(factor, f))
 
 
 def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | None]:

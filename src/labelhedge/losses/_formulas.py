@@ -51,6 +51,12 @@ def masked_classes(logits: Tensor) -> Tensor | None:
     return masked
 
 
+def divided(values: Tensor, by: Number) -> Tensor:
+    """The quotient; what is masked stays so, and has no part in the gradient of a divisor that is learnt."""
+    masked = masked_classes(values) if isinstance(by, Tensor) and by.requires_grad else None
+    return values / by if masked is None else torch.where(masked, -torch.inf, torch.where(masked, 0.0, values) / by)
+
+
 def count_of(logits: Tensor, masked: Tensor | None) -> Number:
     """The number of classes that are not masked: a number, or ``(..., 1)``."""
     if masked is None:

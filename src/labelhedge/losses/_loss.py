@@ -192,7 +192,7 @@ class Loss(nn.Module):
         """What :meth:`end_of_epoch` makes of samples that have this state; for callers that keep it themselves."""
         batch, inside = self._prepared(logits, target).plain(), self._inside(rows)
         new = self.end_of_epoch(batch.scaled_logits(), batch.target, **batch.params, **inside)
-        return self._outside({name: kept_where_ignored(batch, inside[name], value) for name, value in new.items()})
+        return self._outside({name: kept(batch, inside[name], value) for name, value in new.items()})
 
     def _inside(self, rows: Rows) -> Rows:
         """State as formulas take it."""
@@ -223,7 +223,7 @@ class Loss(nn.Module):
                     fixed = {name: value.detach() for name, value in rows.items()}
                     new.update(cls.update(scaled.detach(), batch.target, **batch.params, **fixed))
             values = cls.formula(scaled, batch.target, **batch.params, **{**rows, **new})
-            return batch.reduce(values), {name: kept_where_ignored(batch, rows[name], new[name]) for name in new}
+            return batch.reduce(values), {name: kept(batch, rows[name], new[name]) for name in new}
         if batch.for_kernels:
             return kernels.loss(batch)[0], {}
         if cpu.serves(batch):
@@ -287,10 +287,10 @@ class Loss(nn.Module):
         return rows
 
     def _write(self, index: Tensor, new: Rows) -> None:
-        kept = [getattr(self, state.name) for state in self.spec.state if state.per_sample]
-        if self.num_samples is not None and kept and state_of.has_company():
+        buffers = [getattr(self, state.name) for state in self.spec.state if state.per_sample]
+        if self.num_samples is not None and buffers and state_of.has_company():
             if self._touched is None:
-                self._touched = torch.zeros(self.num_samples, dtype=torch.bool, device=kept[0].device)
+                self._touched = torch.zeros(self.num_samples, dtype=torch.bool, device=buffers[0].device)
                 state_of.warn_of_broadcast(self)
             self._touched.index_fill_(0, index.to(self._touched.device, torch.long).flatten(), True)
         for name, value in new.items():
@@ -353,8 +353,13 @@ def batch_of(kind: type[Loss], logits: Tensor, target: Tensor, without: Collecti
     return prepare(kind.spec, logits, target, Settings.of({**kind.spec.options, **options}))
 
 
-def kept_where_ignored(batch: Batch, old: Tensor, new: Tensor) -> Tensor:
-    """New state ``(..., *shape)``, but the old for samples whose target is ignored."""
+def kept(batch: Batch, old: Tensor, new: Tensor) -> Tensor:
+    """New state ``(..., *shape)``, but the old for samples whose target is ignored, and in the place of NaN.
+
+    So a state outlives a batch that overflows, whose step a gradient scaler leaves out.
+    """
+    if new.is_floating_point():
+        new = torch.where(new.isnan(), old, new)
     if batch.valid is None:
         return new
     return torch.where(batch.valid.view(*batch.valid.shape, *[1] * (new.dim() - batch.valid.dim())), new, old)

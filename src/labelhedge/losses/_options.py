@@ -17,12 +17,11 @@ Reduction: TypeAlias = Literal["none", "mean", "sum"]
 Backend: TypeAlias = Literal["auto", "torch", "triton"]
 
 
-class Options(TypedDict, total=False):
-    """Options of every loss, beside ``weight`` and ``normalize``.
+class RowOptions(TypedDict, total=False):
+    """Options of what gives something for each sample, beside ``normalize``.
 
     Attributes:
         ignore_index: Class-index targets of this value count for nothing; -100 by default.
-        reduction: ``"none"``, ``"mean"`` (the default: weighted, over the targets not ignored) or ``"sum"``.
         temperature: Divides the logits after the normaliser; a number above 0, or a tensor that broadcasts against the
             target. 1 by default.
         class_dim: Where the classes are. None, the default, is PyTorch's rule, dimension 1 (0 for a single sample);
@@ -32,10 +31,19 @@ class Options(TypedDict, total=False):
     """
 
     ignore_index: int
-    reduction: Reduction
     temperature: Number
     class_dim: int | None
     backend: Backend
+
+
+class Options(RowOptions, total=False):
+    """Options of every loss, beside ``weight`` and ``normalize``: those of :class:`RowOptions`, and the reduction.
+
+    Attributes:
+        reduction: ``"none"``, ``"mean"`` (the default: weighted, over the targets not ignored) or ``"sum"``.
+    """
+
+    reduction: Reduction
 
 
 DEFAULTS: dict[str, Any] = {
@@ -119,9 +127,10 @@ def check_choice(name: str, value: Any, allowed: tuple[str | None, ...]) -> None
 
 
 def is_traced() -> bool:
-    """Whether a compiler, a transform of ``torch.func`` or forward-mode differentiation looks on."""
+    """Whether a compiler, a tracer, a transform of ``torch.func`` or forward-mode differentiation looks on."""
     return (
         torch.compiler.is_compiling()
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0
     )

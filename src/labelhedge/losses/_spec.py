@@ -154,7 +154,7 @@ class LossSpec:
         known = [name for name in self.options if name not in without]
         for name in options:
             if name not in known:
-                raise TypeError(f"{self.id} has no option {name!r} here; it takes {', '.join(known)}")
+                raise TypeError(f"{self.id} has no option {name!r}; it takes {', '.join(known)}")
 
     def check(self, name: str, value: Any) -> Any:
         """The value of an option, numbers as Python's; raise if it is not allowed."""

@@ -16,8 +16,8 @@ from labelhedge.losses._batch import Batch, per_sample
 from labelhedge.losses._closed_form import ClosedForm
 from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
-from labelhedge.losses._loss import Loss, Rows, batch_of, kept_where_ignored
-from labelhedge.losses._options import Interval, Normalize, Number, Options, checked_number
+from labelhedge.losses._loss import Loss, Rows, batch_of, kept
+from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions, checked_number
 from labelhedge.losses._quick_lambda import quick_lambda
 from labelhedge.losses._quick_lambda import serves as serves_quickly
 from labelhedge.losses._spec import LossSpec, State, one_by_one
@@ -130,7 +130,7 @@ class ALDRKLLoss(Loss):
         loss, lam = _loss(batch, start)
         if start is None:
             return loss, {}
-        return loss, {"lam": lam if batch.for_kernels else kept_where_ignored(batch, start, lam)}
+        return loss, {"lam": lam if batch.for_kernels else kept(batch, start, lam)}
 
 
 def aldr_kl(
@@ -188,7 +188,7 @@ def aldr_lambda(
     margin: Number = 0.1,
     start: Tensor | None = None,
     normalize: Normalize = "l1",
-    **options: Unpack[Options],
+    **options: Unpack[RowOptions],
 ) -> Tensor:
     """The λ of :func:`aldr_kl` for every sample: the global maximiser or, from ``start``, one step of Algorithm 1.
 
@@ -208,7 +208,7 @@ def aldr_lambda(
         **options: ``ignore_index``, the target that counts for nothing (-100); ``temperature``, which divides the
             logits after the normaliser (1); ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last
             dimension); ``backend``, ``"auto"`` (fused kernels where they serve, the default), ``"torch"`` or
-            ``"triton"``. More in :class:`labelhedge.losses.Options`.
+            ``"triton"``. More in :class:`labelhedge.losses.RowOptions`.
 
     Returns:
         λ in the shape of the target, without gradient.

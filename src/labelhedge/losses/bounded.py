@@ -22,14 +22,13 @@ __all__ = ["AGCELoss", "AULLoss", "JSLoss", "RLLLoss"]
 
 
 def _js(log_p: Any, params: Any) -> Any:
-    pi, rest, p = params[0], 1.0 - params[0], exp(log_p)
+    pi, p, minus_others = params[0], exp(log_p), expm1(log_p)
     log_rest = log1p(-pi)
-    minus_others = expm1(log_p)
-    log_m = log1p(rest * minus_others)
-    divergence = minus_others * log_rest + p * (log_p - log_m)
-    normalizer = -rest * log_rest
-    slope = p * (log_rest + log_p - log_m) * (rest / normalizer)
-    return (rest * divergence - pi * log_m) / normalizer, slope
+    log_m = log1p((1.0 - pi) * minus_others)
+    log_ratio = log_p - log_m
+    share = -1.0 / log_rest  # (1-π)/Z
+    value = p * log_ratio * share - minus_others - log_m * (pi / (1.0 - pi) * share)
+    return value, p * (log_ratio + log_rest) * share
 
 
 def _rll_terms(p: Any, q: Any, params: Any) -> Any:
@@ -45,9 +44,9 @@ def _rll(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
 
 def agce_and_slope(log_p: Any, a: Any, q: Any) -> Any:
     """AGCE and its derivative in ``log p``."""
-    log_ratio = log1p(expm1(log_p) / (a + 1.0))
-    p, whole = exp(log_p), power(a + 1.0, q)
-    return -whole * expm1(q * log_ratio) / q, -whole * exp(q * log_ratio) * p / (a + p)
+    exponent = q * log1p(expm1(log_p) / (a + 1.0))
+    p, whole = exp(log_p), -power(a + 1.0, q)
+    return expm1(exponent) * (whole / q), exp(exponent) * p * whole / (a + p)
 
 
 def _agce(log_p: Any, params: Any) -> Any:
@@ -57,10 +56,9 @@ def _agce(log_p: Any, params: Any) -> Any:
 def aul_and_slope(log_p: Any, a: Any, q: Any) -> Any:
     """AUL and its derivative in ``log p``."""
     minus_others = expm1(log_p)
-    log_ratio = log1p(-minus_others / (a - 1.0))
+    exponent = q * log1p(minus_others / (1.0 - a))
     whole = power(a - 1.0, q)
-    slope = -whole * exp(q * log_ratio) * exp(log_p) / (a - 1.0 - minus_others)
-    return whole * expm1(q * log_ratio) / q, slope
+    return expm1(exponent) * (whole / q), exp(exponent) * exp(log_p) * whole / (minus_others + (1.0 - a))
 
 
 def _aul(log_p: Any, params: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._closed_form import ClosedForm
-from labelhedge.losses._formulas import count_of, gaps, masked_classes
+from labelhedge.losses._formulas import count_of, divided, gaps, masked_classes
 from labelhedge.losses._loss import Loss, Rows
 from labelhedge.losses._options import Interval, Normalize, Number, Options
 from labelhedge.losses._spec import LossSpec, one_by_one
@@ -37,7 +37,7 @@ def log_mean_exp_inside(q: Tensor, lam: Number) -> Tensor:
     masked = masked_classes(q)
     count = count_of(q, masked)
     top = q.detach().amax(-1, keepdim=True)
-    x = (q - top) / lam
+    x = divided(q - top, lam)
     # for small x the mean of exp(x) is 1 minus a little, and that little is the answer: keep it with expm1 and log1p
     less_one = x.expm1() if masked is None else torch.where(masked, 0.0, x.expm1())
     mean_less_one = less_one.sum(-1, keepdim=True) / count

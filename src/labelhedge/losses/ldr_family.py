@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labelhedge.losses._formulas import gaps
 from labelhedge.losses._loss import Loss, batch_of
-from labelhedge.losses._options import Interval, Normalize, Number, Options
+from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions
 from labelhedge.losses._robust import Constraint, Regularizer, robust_value, robust_weights
 from labelhedge.losses._spec import LossSpec
 from labelhedge.losses.margin import MARGIN
@@ -294,7 +294,7 @@ def ldr_weights(
     lam: Number = 1.0,
     margin: Number = 0.0,
     normalize: Normalize = None,
-    **options: Unpack[Options],
+    **options: Unpack[RowOptions],
 ) -> Tensor:
     """The weights p that attain the maximum in :func:`ldr`, in the shape of the logits with the classes last.
 
@@ -311,7 +311,7 @@ def ldr_weights(
             the same after a softplus.
         **options: ``ignore_index``, the target that counts for nothing (-100); ``temperature``, which divides the
             logits after the normaliser (1); ``class_dim``, where the classes are (None: PyTorch's rule; -1: the last
-            dimension). More in :class:`labelhedge.losses.Options`.
+            dimension). More in :class:`labelhedge.losses.RowOptions`.
 
     Example:
         >>> ldr_weights(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([0]), constraint="capped", k=2, lam=0.0)

@@ -25,8 +25,7 @@ __all__ = ["TGCELoss", "tgce"]
 def _tgce(log_p: Any, params: Any) -> Any:
     log_k = log(params[1])
     value, slope = box_cox_and_slope(maximum(log_p, log_k), params[0])
-    passes = where(log_p == log_k, 0.5, where(log_p > log_k, 1.0, 0.0))
-    return value, slope * passes
+    return value, where(log_p > log_k, slope, where(log_p == log_k, 0.5 * slope, 0.0))
 
 
 def _tgce_masked(log_p: Any, params: Any) -> Any:

@@ -70,7 +70,7 @@ class Network:
         start, self.order_seed = np.random.SeedSequence(fold.seed).generate_state(2).tolist()
         size = recipe.image_size or min(source.shape[:2])
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(start)
+            torch.default_generator.manual_seed(start)  # the one of the CPU alone
             model = resnet.create(recipe.model, classes, channels=source.shape[2], width=recipe.width, image_size=size)
         if pretrained is not None:
             resnet.load_pretrained(model, pretrained)

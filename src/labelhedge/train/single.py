@@ -179,6 +179,8 @@ def _check(task: ImageTask, folds: Sequence[Fold], recipe: ImageRecipe) -> None:
         raise UserError("there are no samples to train on")
     if recipe.batch_size % processes:
         raise UserError(f"batch_size must be a multiple of the {processes} processes, got {recipe.batch_size}")
+    if recipe.batch_size == processes:
+        raise UserError("batch_size must be at least 2 in each process, for batch normalisation")
     if samples < recipe.batch_size and samples % processes:
         raise UserError(
             f"the {samples} samples to train on fill no batch and cannot be shared by {processes} processes; lower "

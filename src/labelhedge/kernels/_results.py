@@ -146,7 +146,7 @@ def results(
         g_y = on_p * p_y + on_psi * label_psi + everywhere + on_label
         # of the gradient in z, what goes into the norm
         along = on_p * weighted * of_total + on_psi * psi_d + everywhere * sum_d + on_label * d_y
-        along = tl.where(counts, (g_y * shift - along) * of_norm * share, 0.0)
+        along = (g_y * shift - along) * of_norm * share
         on_e = on_p * share * of_total
         of_label = g_y * share
         if NORMALIZE is not None:

@@ -37,8 +37,11 @@ BLOCK = 2**19
 
 Rows: TypeAlias = Callable[[Any], Any]
 """Picks the rows of a block from a hyperparameter; numbers and None pass."""
-Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Number]]
-"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract."""
+Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Any]]
+"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract.
+
+That may be an array of NumPy's where rows are few.
+"""
 Plain: TypeAlias = Callable[[Batch, Tensor | None], tuple[Tensor, Tensor | None]]
 """The values of the specification ``(..., 1)`` and the λ they are at, which is found if it is not given."""
 Found: TypeAlias = tuple[Any, Tensor | None, Tensor | None]
@@ -143,6 +146,9 @@ _of_log_p: Callable[..., Tensor] = _OfLogP.apply
 
 def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None]:
     return batch.values(), None
+
+
+_LOG2E = 1 / math.log(2)
 
 
 class _CPULoss:
@@ -319,47 +325,62 @@ def _rows_of_gaps(
 
     With the margin taken from the label's logit, and all logits divided by λ, it is ``-λ (log p_y + log K)``.
     """
-    classes = f.shape[-1]
     unit, scale = _scales(f, batch, at)
-    found: Tensor | None = None
-    penalty: Number = 0.0
+    slope = None if share is None else _tensor(-share, f, y.shape)
+    if slope is not None and scale is not None:
+        slope = slope * scale
+    margin, found = at(batch.params["margin"]), None
     if solver is None:
         assert lam is not None
         lam = at(lam)
-        x = _scaled(f, y, unit, scale, outputs[0], lam)
-        _add_at(x, y, -at(batch.params["margin"]) / lam)
+        x = _scaled(f, y, unit, 1 / lam if scale is None else scale / _tensor(lam, f), outputs[0])
+        value, gradient = _smooth_maximum(_add_at(x, y, -margin / lam), y, lam, 0.0, slope, outputs[3])
     else:
-        gap = _scaled(f, y, unit, scale, outputs[0])
-        _add_at(gap, y, -at(batch.params["margin"]))
-        gap.sub_(gap.amax(-1, keepdim=True))  # the gaps less the largest of them
-        found, penalty = solver(gap, at, outputs[1:3])
-        lam, x = found, torch.div(gap, found, out=gap)
-    log_p = log_softmax(x)
+        x = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
+        x.sub_(x.amax(-1, keepdim=True))  # the gaps less the largest of them
+        found, penalty = solver(x, at, outputs[1:3])
+        if isinstance(penalty, np.ndarray):
+            value, gradient = _smooth_maximum_of_few(x, y, found.numpy(), penalty, slope, outputs[3])
+        else:
+            value, gradient = _smooth_maximum(torch.div(x, found, out=x), y, found, penalty, slope, outputs[3])
+    if not batch.normalize and f.amin().item() == -math.inf:
+        value *= math.nan  # a masked class: the formula knows what to do
+    if gradient is None or unit is None:
+        return value, found, gradient
+    return value, found, _through_norm(gradient, f, unit, x)
+
+
+def _smooth_maximum(
+    x: Tensor, y: Tensor, lam: Number, penalty: Number, slope: Tensor | None, buffer: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """From gaps over λ the values less the penalty, and the gradient for a ``slope`` in the label's gap."""
+    log_p, log_count = log_softmax(x), math.log(x.shape[-1])
     if isinstance(lam, Tensor):
-        value = take(log_p, y).add_(constant(math.log(classes), f.dtype)).mul_(lam).neg_()
+        value = take(log_p, y).add_(constant(log_count, x.dtype)).mul_(lam).neg_()
     else:
-        value = torch.add(constant(-lam * math.log(classes), f.dtype), take(log_p, y), alpha=-lam)
+        value = torch.add(constant(-lam * log_count, x.dtype), take(log_p, y), alpha=-lam)
     if isinstance(penalty, Tensor):
         value -= penalty
-    if not batch.normalize and f.amin().item() == -math.inf:
-        value.fill_(math.nan)  # a masked class: the formula knows what to do
-    if share is None:
-        return value, found, None
-    # with z = f·scale the gradient in z is p - e_y
-    slope = _tensor(-share, f, y.shape)
-    gradient = through_log_softmax(slope if scale is None else slope * scale, log_p, y, outputs[3])
-    return value, found, gradient if unit is None else _through_norm(gradient, f, unit, x)
+    return value, None if slope is None else through_log_softmax(slope, log_p, y, buffer)
 
 
-def _scaled(
-    f: Tensor, y: Tensor, unit: Tensor | None, scale: Number | None, buffer: Tensor | None, lam: Number = 1.0
-) -> Tensor:
-    """The scaled logits over λ; without a normaliser less that of the label, beside which a margin could be lost."""
-    factor = 1 / lam if scale is None else scale / _tensor(lam, f)
+def _smooth_maximum_of_few(
+    gap: Tensor, y: Tensor, lam: Any, penalty: Any, slope: Tensor | None, buffer: Tensor | None
+) -> tuple[Any, Tensor | None]:
+    """The same from gaps less the largest of them; by NumPy, as ``lam``, what is one number per row."""
+    label = take(gap, y).numpy()
+    e = torch.mul(gap, torch.from_numpy(_LOG2E / lam), out=buffer).exp2_()
+    total = e.sum(-1, keepdim=True)
+    value = lam * np.log(total.numpy() * (1 / gap.shape[-1])) - label - penalty
+    return value, None if slope is None else _add_at(e.mul_(slope / total.neg_()), y, slope)
+
+
+def _scaled(f: Tensor, y: Tensor, unit: Tensor | None, scale: Number | None, buffer: Tensor | None) -> Tensor:
+    """The scaled logits; without a normaliser less that of the label, beside which a margin could be lost."""
     if unit is not None:
-        return torch.mul(f, _tensor(factor, f), out=buffer)
+        return torch.mul(f, _tensor(scale, f), out=buffer)
     x = torch.sub(f, take(f, y), out=buffer)
-    return x if isinstance(factor, float) and factor == 1.0 else x.mul_(_tensor(factor, f))
+    return x if scale is None else x.mul_(_tensor(scale, f))
 
 
 def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | None]:

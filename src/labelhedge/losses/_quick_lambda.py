@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from labelhedge.losses._adaptive import global_maximum, interpolation
-from labelhedge.losses._formulas import FEW
 
-Numbers: TypeAlias = npt.NDArray[np.float32]
+Numbers: TypeAlias = npt.NDArray[Any]
+"""In float32."""
 
 
 def _tables() -> tuple[Numbers, ...]:
@@ -29,48 +29,54 @@ def _tables() -> tuple[Numbers, ...]:
     F, slope, bend = (interpolation(1, derivative)[1].numpy().T for derivative in range(3))
     nodes, _, ratio = (table.numpy() for table in interpolation(1))
     sigma = 1 / ratio[:, None]
-    found = (nodes, ratio, F / sigma, F - sigma * slope, sigma**3 * bend)
-    return tuple(np.ascontiguousarray(table, dtype=np.float32) for table in found)
+    found = np.concatenate([F / sigma, F - sigma * slope, sigma**3 * bend])
+    points = np.stack([ratio, np.append(ratio[1:], ratio[-1]), np.append(ratio[0], ratio[:-1]), 1 - ratio])
+    return tuple(np.ascontiguousarray(table, dtype=np.float32) for table in (nodes, found, points))
 
 
-_NODES, _RATIOS, _OBJECTIVE, _SLOPE, _BEND = _tables()
-_LOW, _HIGH = np.append(_RATIOS[1:], _RATIOS[-1]), np.append(_RATIOS[0], _RATIOS[:-1])
-"""The neighbours of each point."""
-_LEFT = 1 - _RATIOS
-_PENALTY = (0.5 * _LEFT * _LEFT)[:, None]
+_NODES, _OBJECTIVE_SLOPE_BEND, _POINTS = _tables()
+"""Of the points: λ/λ0, those of the neighbours, and 1 - λ/λ0."""
+_COUNT = _POINTS.shape[1]
+_PENALTY = (0.5 * _POINTS[3] * _POINTS[3])[:, None]
 _FLAT = np.float32(-1e-3)
 """No curvature is less than this."""
 
 
-def serves(x: Tensor, lambda0: Any, alpha: Any, classes: Any) -> bool:
-    """Whether it takes these gaps less their maximum, ``(N, K)``."""
-    plain = alpha is None and type(lambda0) is float and lambda0 < math.inf and type(classes) is float
-    return plain and x.dim() == 2 and x.dtype == torch.float32 and 0 < x.shape[0] <= FEW and x.device.type == "cpu"
+def serves(x: Tensor, lambda0: float, alpha: float | None, classes: Any) -> bool:
+    """Whether it takes these gaps less their maximum, ``(N, K)``, of few rows and plain numbers."""
+    return len(x) > 0 and alpha is None and lambda0 < math.inf and type(classes) is float and x.dtype == torch.float32
 
 
-def quick_lambda(x: Tensor, lambda0: float) -> Tensor:
-    """The λ of each row, ``(N, 1)``."""
+def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
+    """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``."""
     strength = np.float32(2 * math.log(x.shape[1]))  # αλ0
     with np.errstate(all="ignore"):  # a row may have a NaN
-        samples = _samples(x, lambda0, _NODES).reshape(-1, x.shape[0])
-        objective = _OBJECTIVE @ samples - strength * _PENALTY
+        found: Numbers = _OBJECTIVE_SLOPE_BEND @ _samples(x, lambda0, _NODES).reshape(-1, x.shape[0])
+        objective = found[:_COUNT] - strength * _PENALTY
         rising = objective[1:] > objective[:-1]
-        index, rows = np.add.reduce(rising, 0, dtype=np.intp), np.arange(x.shape[0])
-        ratio, low, high = _RATIOS[index], _LOW[index], _HIGH[index]
-        slope, bend = (_SLOPE @ samples)[index, rows], (_BEND @ samples)[index, rows]
-        ratio -= (slope + strength * _LEFT[index]) / np.minimum(bend - strength, _FLAT)
-        ratio = np.minimum(np.maximum(ratio, low), high)
+        index = np.add.reduce(rising, 0, dtype=np.intp)
+        points: Numbers = _POINTS.take(index, 1)
+        there: Numbers = found.reshape(3, _COUNT, -1)[:, index, np.arange(x.shape[0])]
+        ratio = _moved(points[0], there[1] + strength * points[3], there[2] - strength, points)
 
         sigma = 1 / ratio
         value, slope, bend = _samples(x, lambda0, sigma)
         slope = value - sigma * slope + strength * (1 - ratio)
-        ratio -= slope / np.minimum(bend * sigma * sigma * sigma - strength, _FLAT)
-        lam = torch.from_numpy(np.minimum(np.maximum(ratio, low), high)[:, None] * np.float32(lambda0))
+        ratio = _moved(ratio, slope, bend * sigma * sigma * sigma - strength, points)
+        lam = torch.from_numpy(ratio[:, None] * np.float32(lambda0))
         turns = rising[1:] > rising[:-1]
     if turns.any():
         several = torch.from_numpy(turns.any(0))
         lam[several] = global_maximum(x[several], lambda0, None, float(x.shape[1]))
-    return lam
+    excess = lam.numpy() - np.float32(lambda0)
+    return lam, excess * excess * np.float32(math.log(x.shape[1]) / lambda0)
+
+
+def _moved(ratio: Numbers, slope: Numbers, bend: Numbers, points: Numbers) -> Numbers:
+    """A Newton step between the neighbours of the points."""
+    moved = np.maximum(ratio - slope / np.minimum(bend, _FLAT), points[1])
+    found: Numbers = np.minimum(moved, points[2])
+    return found
 
 
 def _samples(x: Tensor, lambda0: float, sigma: Numbers) -> Numbers:

@@ -240,18 +240,20 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return loss, found
     lambda0, alpha, given = (batch.params.get(name) for name in ("lambda0", "alpha", "lam"))
     assert lambda0 is not None
+    few = batch.few  # what follows must not keep the batch
 
     def solver(
         x: Tensor, at: RowsOfBlock, buffers: Sequence[Tensor | None] = NEW, classes: Number | None = None
-    ) -> tuple[Tensor, Number]:
+    ) -> tuple[Tensor, Any]:
         count = float(x.shape[-1]) if classes is None else classes
+        if few and given is None and start is None and serves_quickly(x, lambda0, alpha, count):
+            return quick_lambda(x, lambda0)
         if given is not None:
             lam = at(given)
         elif start is not None:
             lam = fixed_point_step(x, at(start), at(lambda0), at(alpha), count, buffers)
         else:
-            is_quick = serves_quickly(x, lambda0, alpha, count)
-            lam = quick_lambda(x, lambda0) if is_quick else global_maximum(x, at(lambda0), at(alpha), count)
+            lam = global_maximum(x, at(lambda0), at(alpha), count)
         return lam, penalty(lam, at(lambda0), at(alpha), count)
 
     def plain(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor]:

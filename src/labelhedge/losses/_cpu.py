@@ -8,6 +8,7 @@ that is what the time goes into.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -148,6 +149,7 @@ def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None
     return batch.values(), None
 
 
+_AS_IT_IS = contextlib.nullcontext()
 _LOG2E = 1 / math.log(2)
 
 
@@ -165,7 +167,8 @@ class _CPULoss:
 
     def loss(self, wants_gradient: bool) -> Tensor:
         batch = self.batch
-        with np.errstate(all="ignore"):  # infinities are in order
+        uses_numpy = batch.few and self.given is None
+        with np.errstate(all="ignore") if uses_numpy else _AS_IT_IS:  # infinities are in order
             value, self.lam, self.gradient = _found(batch, self.given, self.solver, wants_gradient)
             reduced = _reduced(value, batch)
         total = reduced if reduced.dim() == 0 else value.sum()

@@ -42,29 +42,28 @@ _FLAT = np.float32(-1e-3)
 """No curvature is less than this."""
 
 
-def serves(x: Tensor, lambda0: float, alpha: float | None, classes: Any) -> bool:
+def serves(x: Tensor, lambda0: float, alpha: float | None) -> bool:
     """Whether it takes these gaps less their maximum, ``(N, K)``, of few rows and plain numbers."""
-    return len(x) > 0 and alpha is None and lambda0 < math.inf and type(classes) is float and x.dtype == torch.float32
+    return len(x) > 0 and alpha is None and lambda0 < math.inf and x.dtype == torch.float32
 
 
 def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
-    """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``."""
+    """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``; a row may have a NaN, of which NumPy warns."""
     strength = np.float32(2 * math.log(x.shape[1]))  # αλ0
-    with np.errstate(all="ignore"):  # a row may have a NaN
-        found: Numbers = _OBJECTIVE_SLOPE_BEND @ _samples(x, lambda0, _NODES).reshape(-1, x.shape[0])
-        objective = found[:_COUNT] - strength * _PENALTY
-        rising = objective[1:] > objective[:-1]
-        index = np.add.reduce(rising, 0, dtype=np.intp)
-        points: Numbers = _POINTS.take(index, 1)
-        there: Numbers = found.reshape(3, _COUNT, -1)[:, index, np.arange(x.shape[0])]
-        ratio = _moved(points[0], there[1] + strength * points[3], there[2] - strength, points)
+    found: Numbers = _OBJECTIVE_SLOPE_BEND @ _samples(x, lambda0, _NODES).reshape(-1, x.shape[0])
+    objective = found[:_COUNT] - strength * _PENALTY
+    rising = objective[1:] > objective[:-1]
+    index = np.add.reduce(rising, 0, dtype=np.intp)
+    points: Numbers = _POINTS.take(index, 1)
+    there: Numbers = found.reshape(3, _COUNT, -1)[:, index, np.arange(x.shape[0])]
+    ratio = _moved(points[0], there[1] + strength * points[3], there[2] - strength, points)
 
-        sigma = 1 / ratio
-        value, slope, bend = _samples(x, lambda0, sigma)
-        slope = value - sigma * slope + strength * (1 - ratio)
-        ratio = _moved(ratio, slope, bend * sigma * sigma * sigma - strength, points)
-        lam = torch.from_numpy(ratio[:, None] * np.float32(lambda0))
-        turns = rising[1:] > rising[:-1]
+    sigma = 1 / ratio
+    value, slope, bend = _samples(x, lambda0, sigma)
+    slope = value - sigma * slope + strength * (1 - ratio)
+    ratio = _moved(ratio, slope, bend * sigma * sigma * sigma - strength, points)
+    lam = torch.from_numpy(ratio[:, None] * np.float32(lambda0))
+    turns = rising[1:] > rising[:-1]
     if turns.any():
         several = torch.from_numpy(turns.any(0))
         lam[several] = global_maximum(x[several], lambda0, None, float(x.shape[1]))

@@ -246,7 +246,7 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x: Tensor, at: RowsOfBlock, buffers: Sequence[Tensor | None] = NEW, classes: Number | None = None
     ) -> tuple[Tensor, Any]:
         count = float(x.shape[-1]) if classes is None else classes
-        if few and given is None and start is None and serves_quickly(x, lambda0, alpha, count):
+        if few and classes is None and given is None and start is None and serves_quickly(x, lambda0, alpha):
             return quick_lambda(x, lambda0)
         if given is not None:
             lam = at(given)

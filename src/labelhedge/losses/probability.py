@@ -50,7 +50,7 @@ def box_cox_and_slope(log_p: Any, q: Any) -> Any:
     """``(1 - p^q)/q`` and its derivative in ``log p``; a q of 1e-19 is 0 in every precision."""
     q = maximum(q, 1e-19)
     scaled = q * log_p
-    return -expm1(scaled) / q, -exp(scaled)
+    return expm1(scaled) * (-1.0 / q), -exp(scaled)
 
 
 def _gce(log_p: Any, params: Any) -> Any:

@@ -120,9 +120,12 @@ def results(
         if NEEDS == "log p_y":
             loss, on_label = FINISH(subject, params)
             on_p, on_psi, everywhere = -on_label, 0.0, 0.0
+        elif NEEDS == "sum of log p":
+            loss, on_label, everywhere = FINISH(subject, sum_d * rate * LN2 - count * tl.log(total), params)
+            on_p, on_psi = -on_label - count * everywhere, 0.0
         else:
-            more = (sum_d * rate * LN2 - count * tl.log(total), terms, psis)
-            loss, on_p, on_psi, everywhere, on_label = FINISH(subject, more, count, params)
+            loss, on_p, on_psi, on_label = FINISH(subject, terms, psis, count, params)
+            everywhere = 0.0
 
     share = tl.where(known | (counts == 0), 1.0, float("nan"))
     if weight is not None:

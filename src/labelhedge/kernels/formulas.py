@@ -1,8 +1,7 @@
 """The losses for the kernel: functions written in plain Python, compiled with Triton's elementary functions.
 
 A loss is a function of the scaled logits z; its gradient is written as ``P p_k + V ψ_k + U + E [k=y]``, with p the
-softmax. ``finish`` gives the value and those four numbers from sums over the classes, or for a loss g(log p_y) the
-value and g'; ``terms`` gives, per class, what is summed for the value (the label's left out) and ψ.
+softmax. ``finish`` and ``terms`` are those of :class:`labelhedge.losses.ClosedForm`.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ class ClosedForm:
     """A loss of the scaled logits z, known by what it needs of their softmax p and of the gaps q.
 
     Attributes:
-        finish: By ``needs``: for "log p_y" ``finish(log_p_y, params)`` gives the value and its derivative in ``log
-            p_y``. For "sum of log p" and "terms" ``finish(log_p_y, sums, classes, params)`` gives the value and P, V,
-            U, E, where the gradient is ``P p_k + V ψ_k + U + E [k=y]``; ``sums`` holds ``Σ_k log p_k``, ``Σ_{k≠y}
-            term_k`` and ``Σ_k ψ_k``, and ``classes`` is K. A "smooth maximum" of the gaps needs none.
+        finish: By ``needs``. For "log p_y" ``finish(log_p_y, params)`` gives the value and its derivative in ``log
+            p_y``. For "sum of log p" ``finish(log_p_y, total, params)`` gives the value and its derivatives in ``log
+            p_y`` and in the total ``Σ_k log p_k``. For "terms" ``finish(log_p_y, terms, psis, classes, params)`` gives
+            the value and P, V, E, where the gradient is ``P p_k + V ψ_k + E [k=y]``, from ``Σ_{k≠y} term_k``, ``Σ_k
+            ψ_k`` and K. A "smooth maximum" of the gaps needs none.
         params: The hyperparameters that it takes, in this order; up to four.
         needs: What it needs.
         terms: ``terms(p_k, q_k, params)`` gives ``term_k`` and ``ψ_k`` of a class.

@@ -23,7 +23,6 @@ from torch import Tensor
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._formulas import (
     constant,
-    gaps,
     lies_transposed,
     log_softmax,
     masked_classes,
@@ -50,9 +49,11 @@ Found: TypeAlias = tuple[Any, Tensor | None, Tensor | None]
 
 
 def serves(batch: Batch) -> bool:
-    """Whether this path gives a loss of the softmax."""
+    """Whether this path gives a loss of the softmax; the formula of one of terms of the gaps is as quick."""
     form = batch.spec.closed_form
-    return form is not None and form.needs != "smooth maximum" and _is_ordinary(batch)
+    if form is None or form.needs == "smooth maximum" or (form.needs == "terms" and "margin" in batch.params):
+        return False
+    return _is_ordinary(batch)
 
 
 def serves_lambda(batch: Batch, smallest: Number, largest: Number) -> bool:
@@ -90,7 +91,7 @@ def loss(
     specification and their λ, which it finds if ``lam`` is None.
     """
     form = batch.spec.closed_form
-    if form is not None and form.needs == "log p_y":
+    if form is not None and form.needs in ("log p_y", "sum of log p"):
         return _of_log_p(batch.scaled_logits(), batch), None
     if batch.normalize == "softplus":
         batch = replace(batch, logits=F.softplus(batch.logits), normalize="l1")
@@ -112,7 +113,7 @@ def cross_entropy(batch: Batch, weight: Tensor | None = None, reduction: Reducti
 
 
 class _OfLogP(torch.autograd.Function):
-    """The reduced loss from scaled logits, for a loss of ``log p_y``."""
+    """The reduced loss from scaled logits, for a loss of ``log p_y`` and perhaps the sum of all ``log p_k``."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, batch: Batch) -> Tensor:
@@ -122,9 +123,13 @@ class _OfLogP(torch.autograd.Function):
         with np.errstate(all="ignore"):  # infinities are in order
             log_p_y = _per_row(take(log_p, batch.target), batch)
             assert form.finish is not None
-            value, slope = form.finish(log_p_y, [batch.params[name] for name in form.params])
-            ctx.slope = _tensor(slope * _per_row(batch.share_of_each(), batch), log_p, log_p_y.shape)
+            total = [] if form.needs == "log p_y" else [_per_row(log_p.sum(-1, keepdim=True), batch)]
+            value, *slopes = form.finish(log_p_y, *total, [batch.params[name] for name in form.params])
+            share = _per_row(batch.share_of_each(), batch)
+            ctx.slopes = [_tensor(slope * share, log_p, log_p_y.shape) for slope in slopes]
             loss = _reduced(value, batch)
+        if total and not math.isfinite(total[0].sum()):  # perhaps a masked class: the formula knows what to do
+            ctx.slopes, loss = None, _by_formula_of(batch, logits)
         ctx.save_for_backward(logits)
         ctx.batch, ctx.log_p = batch, log_p
         return loss
@@ -133,16 +138,24 @@ class _OfLogP(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (logits,), batch = ctx.saved_tensors, ctx.batch
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate this gradient
-            loss = batch.reduce(batch.spec.formula(logits, batch.target, **batch.params))
-            return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0], None
+            return torch.autograd.grad(_by_formula_of(batch, logits), logits, upstream, create_graph=True)[0], None
+        if ctx.slopes is None:
+            with torch.enable_grad():
+                leaf = logits.detach().requires_grad_()
+                return torch.autograd.grad(_by_formula_of(batch, leaf), leaf, upstream)[0], None
         each = upstream.unsqueeze(-1) if batch.reduction == "none" else upstream
         if is_batched(upstream):
-            return through_log_softmax(ctx.slope, ctx.log_p, batch.target) * each, None
-        slope = ctx.slope if not upstream.dim() and upstream.item() == 1.0 else ctx.slope * each
-        return through_log_softmax(slope, ctx.log_p, batch.target), None
+            return through_log_softmax(ctx.slopes, ctx.log_p, batch.target) * each, None
+        is_one = not upstream.dim() and upstream.item() == 1.0
+        slopes = ctx.slopes if is_one else [slope * each for slope in ctx.slopes]
+        return through_log_softmax(slopes, ctx.log_p, batch.target), None
 
 
 _of_log_p: Callable[..., Tensor] = _OfLogP.apply
+
+
+def _by_formula_of(batch: Batch, scaled_logits: Tensor) -> Tensor:
+    return batch.reduce(batch.spec.formula(scaled_logits, batch.target, **batch.params))
 
 
 def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -150,7 +163,9 @@ def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None
 
 
 _AS_IT_IS = contextlib.nullcontext()
-_LOG2E = 1 / math.log(2)
+_LOG_2 = math.log(2)
+_SMALL = 2**15
+"""For fewer logits torch's log softmax is quicker than exponentials, which take more operations."""
 
 
 class _CPULoss:
@@ -222,7 +237,7 @@ def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradie
     assert target is not None
     share = batch.share_of_each() if wants_gradient else None
     of_gaps = batch.spec.closed_form is not None and batch.spec.closed_form.needs == "smooth maximum"
-    rows = functools.partial(_rows_of_gaps, lam=lam, solver=solver) if of_gaps else _rows_of_probabilities
+    rows = functools.partial(_rows_of_gaps, lam=lam, solver=solver) if of_gaps else _rows_of_terms
     if logits.numel() <= BLOCK or (not of_gaps and lies_transposed(logits)):
         return rows(logits, target, batch, share, _all)
 
@@ -261,7 +276,7 @@ _NEW = (None,) * 4
 """No buffers to write into: make new tensors."""
 
 
-def _rows_of_probabilities(
+def _rows_of_terms(
     f: Tensor,
     y: Tensor,
     batch: Batch,
@@ -269,49 +284,27 @@ def _rows_of_probabilities(
     at: Rows,
     outputs: Sequence[Tensor | None] = _NEW,
 ) -> Found:
-    """For a loss of the softmax; ``share`` is None where no gradient is wanted."""
-    form = batch.spec.closed_form
-    assert form is not None
-    params = [at(batch.params[name]) for name in form.params]
-    unit, scale = _scales(f, batch, at)
-    log_p = log_softmax(f if scale is None else torch.mul(f, _tensor(scale, f), out=outputs[0]))
-    value, on_p, everywhere, on_label = _with_sums(f, log_p, y, batch, at, scale, params)
-    if share is None:
-        return value, None, None
-    share = _per_row(share if scale is None else share * scale, batch)
-    gradient = torch.mul(log_p.exp_(), _tensor(on_p * share, f), out=outputs[3])
-    if everywhere is not None:
-        gradient += everywhere * _tensor(share, f)
-    _add_at(gradient, y, on_label * share)
-    return value, None, gradient if unit is None else _through_norm(gradient, f, unit, outputs[0])
-
-
-def _with_sums(
-    f: Tensor, log_p: Tensor, y: Tensor, batch: Batch, at: Rows, scale: Any, params: Sequence[Number]
-) -> tuple[Any, Any, Tensor | None, Any]:
-    """The value of a loss that needs sums over the classes; of the gradient P, what all classes get, and E."""
+    """For a loss of a sum of terms of each ``p_k``; ``share`` is None where no gradient is wanted."""
     form = batch.spec.closed_form
     assert form is not None
     assert form.finish is not None
-    psi = None
-    if form.terms is None:
-        sums: tuple[Any, ...] = (log_p.sum(-1, keepdim=True),)
-    else:
-        q = None
-        if "margin" in batch.params:
-            q = gaps(f if scale is None else f * _tensor(scale, f), y, at(batch.params["margin"]))
-        term, psi = form.terms(log_p.exp(), q, params)
-        sums = (0.0, term.scatter(-1, y, 0.0).sum(-1, keepdim=True), psi.sum(-1, keepdim=True))
-    log_p_y = _per_row(take(log_p, y), batch)
-    sums = tuple(_per_row(each, batch) for each in sums)
-    value, on_p, on_psi, everywhere, on_label = form.finish(log_p_y, sums, float(f.shape[-1]), params)
-    if f.amin().item() == -math.inf:
-        value = value * math.nan  # a masked class: the formula knows what to do
-    is_nothing = isinstance(everywhere, float) and everywhere == 0.0
-    if psi is None:
-        return value, on_p, None if is_nothing else _tensor(everywhere, f), on_label
-    of_psi = psi * _tensor(on_psi, f)
-    return value, on_p, of_psi if is_nothing else of_psi + _tensor(everywhere, f), on_label
+    assert form.terms is not None
+    unit, scale = _scales(f, batch, at)
+    log_p = log_softmax(f if scale is None else torch.mul(f, _tensor(scale, f), out=outputs[0]))
+    label, is_masked = _per_row(take(log_p, y), batch), log_p.amin().item() == -math.inf
+    p, params = log_p.exp_(), [at(batch.params[name]) for name in form.params]
+    term, psi = form.terms(p, None, params)
+    terms = _per_row(term.scatter(-1, y, 0.0).sum(-1, keepdim=True), batch)
+    psis = _per_row(psi.sum(-1, keepdim=True), batch)
+    value, on_p, on_psi, on_label = form.finish(label, terms, psis, float(f.shape[-1]), params)
+    if is_masked:
+        value = value * math.nan  # the formula knows what to do
+    if share is None:
+        return value, None, None
+    share = _per_row(share if scale is None else share * scale, batch)
+    gradient = torch.mul(p, _tensor(on_p * share, p), out=outputs[3]).addcmul_(psi, _tensor(on_psi * share, p))
+    _add_at(gradient, y, on_label * share)
+    return value, None, gradient if unit is None else _through_norm(gradient, f, unit, outputs[0])
 
 
 def _rows_of_gaps(
@@ -336,45 +329,48 @@ def _rows_of_gaps(
     if solver is None:
         assert lam is not None
         lam = at(lam)
-        x = _scaled(f, y, unit, 1 / lam if scale is None else scale / _tensor(lam, f), outputs[0])
-        value, gradient = _smooth_maximum(_add_at(x, y, -margin / lam), y, lam, 0.0, slope, outputs[3])
-    else:
-        x = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
-        x.sub_(x.amax(-1, keepdim=True))  # the gaps less the largest of them
-        found, penalty = solver(x, at, outputs[1:3])
-        if isinstance(penalty, np.ndarray):
-            value, gradient = _smooth_maximum_of_few(x, y, found.numpy(), penalty, slope, outputs[3])
+        step = lam if f.numel() < _SMALL else lam * _LOG_2
+        scale = 1 / step if scale is None else scale / _tensor(step, f)
+        x = _add_at(_scaled(f, y, unit, scale, outputs[3]), y, -margin / step)
+        if f.numel() < _SMALL:
+            value, gradient = _by_log_softmax(x, y, lam, slope)
         else:
-            value, gradient = _smooth_maximum(torch.div(x, found, out=x), y, found, penalty, slope, outputs[3])
+            value, gradient = _by_exponentials(x.sub_(x.amax(-1, keepdim=True)), y, step, 0.0, slope)
+    else:
+        gap = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
+        gap.sub_(gap.amax(-1, keepdim=True))
+        found, penalty = solver(gap, at, outputs[1:3])
+        step = (found.numpy() if isinstance(penalty, np.ndarray) else found) * _LOG_2
+        x = torch.mul(gap, _tensor(1 / step, f), out=outputs[3])
+        value, gradient = _by_exponentials(x, y, step, penalty, slope)
     if not batch.normalize and f.amin().item() == -math.inf:
         value *= math.nan  # a masked class: the formula knows what to do
     if gradient is None or unit is None:
         return value, found, gradient
-    return value, found, _through_norm(gradient, f, unit, x)
+    return value, found, _through_norm(gradient, f, unit, outputs[0])
 
 
-def _smooth_maximum(
-    x: Tensor, y: Tensor, lam: Number, penalty: Number, slope: Tensor | None, buffer: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """From gaps over λ the values less the penalty, and the gradient for a ``slope`` in the label's gap."""
+def _by_log_softmax(x: Tensor, y: Tensor, lam: Number, slope: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """From gaps over λ the values, and in their place the gradient for a ``slope`` in the label's gap."""
     log_p, log_count = log_softmax(x), math.log(x.shape[-1])
     if isinstance(lam, Tensor):
         value = take(log_p, y).add_(constant(log_count, x.dtype)).mul_(lam).neg_()
     else:
         value = torch.add(constant(-lam * log_count, x.dtype), take(log_p, y), alpha=-lam)
-    if isinstance(penalty, Tensor):
-        value -= penalty
-    return value, None if slope is None else through_log_softmax(slope, log_p, y, buffer)
+    return value, None if slope is None else through_log_softmax([slope], log_p, y, x)
 
 
-def _smooth_maximum_of_few(
-    gap: Tensor, y: Tensor, lam: Any, penalty: Any, slope: Tensor | None, buffer: Tensor | None
-) -> tuple[Any, Tensor | None]:
-    """The same from gaps less the largest of them; by NumPy, as ``lam``, what is one number per row."""
-    label = take(gap, y).numpy()
-    e = torch.mul(gap, torch.from_numpy(_LOG2E / lam), out=buffer).exp2_()
+def _by_exponentials(x: Tensor, y: Tensor, step: Any, penalty: Any, slope: Tensor | None) -> tuple[Any, Tensor | None]:
+    """The same, less the penalty, from gaps over ``step = λ log 2`` less the largest.
+
+    What is one number per row is computed by NumPy if the steps are NumPy's.
+    """
+    label, e = take(x, y), x.exp2_()
     total = e.sum(-1, keepdim=True)
-    value = lam * np.log(total.numpy() * (1 / gap.shape[-1])) - label - penalty
+    if isinstance(step, np.ndarray):
+        value = step * (np.log2(total.numpy() * (1 / x.shape[-1])) - label.numpy()) - penalty
+    else:
+        value = (total / x.shape[-1]).log2_().sub_(label).mul_(step).sub_(penalty)
     return value, None if slope is None else _add_at(e.mul_(slope / total.neg_()), y, slope)
 
 

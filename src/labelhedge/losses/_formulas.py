@@ -6,7 +6,7 @@ A class whose logit is -∞ counts as absent: every formula gives what it gives 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -45,10 +45,10 @@ def normalized(logits: Tensor, normalize: Normalize) -> Tensor:
 
 def masked_classes(logits: Tensor) -> Tensor | None:
     """Where a logit is -∞, ``(..., K)``; None where it can be seen that none is."""
-    masked = logits == -torch.inf
-    if is_free_to_read(logits) and not masked.any():
+    if is_free_to_read(logits) and logits.numel() and logits.detach().amin().item() > -torch.inf:
         return None
-    return masked
+    masked = logits == -torch.inf
+    return None if is_free_to_read(logits) and not masked.any() else masked
 
 
 def divided(values: Tensor, by: Number) -> Tensor:
@@ -69,13 +69,19 @@ def log_softmax(logits: Tensor) -> Tensor:
     return logits.mT.log_softmax(-2).mT if lies_transposed(logits) else logits.log_softmax(-1)
 
 
-def through_log_softmax(slope: Tensor, log_p: Tensor, target: Tensor, out: Tensor | None = None) -> Tensor:
-    """The gradient in the logits of what has the derivative ``slope`` in the label's ``log p``, and none in others."""
+def through_log_softmax(slopes: Sequence[Tensor], log_p: Tensor, target: Tensor, out: Tensor | None = None) -> Tensor:
+    """The gradient in the logits, from the derivatives in the label's ``log p`` and, if there is one, in their sum."""
     if lies_transposed(log_p):
-        sparse = torch.zeros_like(log_p.mT).scatter_(-2, target.mT, slope.mT)
-        return _LOG_SOFTMAX_BACKWARD(sparse, log_p.mT, -2, log_p.dtype, out=None if out is None else out.mT).mT
-    sparse = torch.zeros_like(log_p).scatter_(-1, target, slope)
-    return _LOG_SOFTMAX_BACKWARD(sparse, log_p, -1, log_p.dtype, out=out)
+        moved = [slope.mT for slope in slopes]
+        return _through_log_softmax(moved, log_p.mT, target.mT, -2, None if out is None else out.mT).mT
+    return _through_log_softmax(slopes, log_p, target, -1, out)
+
+
+def _through_log_softmax(
+    slopes: Sequence[Tensor], log_p: Tensor, target: Tensor, dim: int, out: Tensor | None
+) -> Tensor:
+    all_slopes = torch.zeros_like(log_p) if len(slopes) == 1 else slopes[1].expand_as(log_p).contiguous()
+    return _LOG_SOFTMAX_BACKWARD(all_slopes.scatter_add_(dim, target, slopes[0]), log_p, dim, log_p.dtype, out=out)
 
 
 _LOG_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch._log_softmax_backward_data

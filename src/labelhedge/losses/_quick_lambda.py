@@ -1,8 +1,8 @@
 """The λ of ALDR-KL for few rows on a CPU, where the time goes into the number of operations.
 
-The same as `_adaptive.global_maximum` by default, when λ is in [λ0/2, λ0], for rows whose objective has a single peak;
-the other rows are left to it. Sums over the classes are torch's; what follows for each row is NumPy's, whose operations
-on few numbers take a third of torch's time.
+The same as `_adaptive.fixed_point_step` and `_adaptive.global_maximum` by default, when λ is in [λ0/2, λ0]; rows whose
+objective has more than one peak are left to the latter. Sums over the classes are torch's; what follows for each row is
+NumPy's, whose operations on few numbers take a third of torch's time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 """In float32."""
 
 
-def _tables() -> tuple[Numbers, ...]:
+def _tables() -> tuple[Numbers, Tensor, Numbers]:
     """Nodes ``(n, 1)`` and points of λ/λ0, and from samples at the nodes the objective there, its slope and its bend.
 
     By ``F(σ) = log mean exp(σx/λ0)`` the objective is ``F(σ)/σ`` at ``σ = λ0/λ``, less a penalty.
@@ -31,7 +31,8 @@ def _tables() -> tuple[Numbers, ...]:
     sigma = 1 / ratio[:, None]
     found = np.concatenate([F / sigma, F - sigma * slope, sigma**3 * bend])
     points = np.stack([ratio, np.append(ratio[1:], ratio[-1]), np.append(ratio[0], ratio[:-1]), 1 - ratio])
-    return tuple(np.ascontiguousarray(table, dtype=np.float32) for table in (nodes, found, points))
+    nodes, found, points = (np.ascontiguousarray(table, dtype=np.float32) for table in (nodes, found, points))
+    return nodes, torch.from_numpy(found), points
 
 
 _NODES, _OBJECTIVE_SLOPE_BEND, _POINTS = _tables()
@@ -40,6 +41,7 @@ _COUNT = _POINTS.shape[1]
 _PENALTY = (0.5 * _POINTS[3] * _POINTS[3])[:, None]
 _FLAT = np.float32(-1e-3)
 """No curvature is less than this."""
+_LOG2E, _ZERO = np.float32(1 / math.log(2)), np.float32(1e-10)
 
 
 def serves(x: Tensor, lambda0: float, alpha: float | None) -> bool:
@@ -47,10 +49,23 @@ def serves(x: Tensor, lambda0: float, alpha: float | None) -> bool:
     return len(x) > 0 and alpha is None and lambda0 < math.inf and x.dtype == torch.float32
 
 
+def quick_step(x: Tensor, start: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
+    """One step of Algorithm 1 from λ ``(N, 1)``, and the penalty; see :func:`quick_lambda`."""
+    exponent = torch.mul(x, torch.from_numpy(_LOG2E / np.maximum(start.numpy(), _ZERO)))
+    e = exponent.exp2()
+    total = e.sum(-1, keepdim=True).numpy()
+    bits = np.log2(total) - e.mul_(exponent).sum(-1, keepdim=True).numpy() / total  # the entropy of p
+    least = np.float32(0.5 * lambda0)
+    return _with_penalty(bits * (least / np.float32(math.log2(x.shape[1]))) + least, x, lambda0)
+
+
 def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
     """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``; a row may have a NaN, of which NumPy warns."""
     strength = np.float32(2 * math.log(x.shape[1]))  # αλ0
-    found: Numbers = _OBJECTIVE_SLOPE_BEND @ _samples(x, lambda0, _NODES).reshape(-1, x.shape[0])
+    samples = torch.from_numpy(_samples(x, lambda0, _NODES).reshape(-1, x.shape[0]))
+    # NumPy's own threads would wait for torch's, and without ``out`` autocast would take it in half precision
+    interpolated = torch.mm(_OBJECTIVE_SLOPE_BEND, samples, out=x.new_empty(3 * _COUNT, x.shape[0]))
+    found: Numbers = interpolated.numpy()
     objective = found[:_COUNT] - strength * _PENALTY
     rising = objective[1:] > objective[:-1]
     index = np.add.reduce(rising, 0, dtype=np.intp)
@@ -62,13 +77,17 @@ def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
     value, slope, bend = _samples(x, lambda0, sigma)
     slope = value - sigma * slope + strength * (1 - ratio)
     ratio = _moved(ratio, slope, bend * sigma * sigma * sigma - strength, points)
-    lam = torch.from_numpy(ratio[:, None] * np.float32(lambda0))
+    lam = ratio[:, None] * np.float32(lambda0)
     turns = rising[1:] > rising[:-1]
     if turns.any():
-        several = torch.from_numpy(turns.any(0))
-        lam[several] = global_maximum(x[several], lambda0, None, float(x.shape[1]))
-    excess = lam.numpy() - np.float32(lambda0)
-    return lam, excess * excess * np.float32(math.log(x.shape[1]) / lambda0)
+        several = turns.any(0)
+        lam[several] = global_maximum(x[torch.from_numpy(several)], lambda0, None, float(x.shape[1])).numpy()
+    return _with_penalty(lam, x, lambda0)
+
+
+def _with_penalty(lam: Numbers, x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
+    excess = lam - np.float32(lambda0)
+    return torch.from_numpy(lam), excess * excess * np.float32(math.log(x.shape[1]) / lambda0)
 
 
 def _moved(ratio: Numbers, slope: Numbers, bend: Numbers, points: Numbers) -> Numbers:

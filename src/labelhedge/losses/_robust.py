@@ -24,10 +24,12 @@ Constraint = Literal["simplex", "capped"]
 def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
     """``max_p p·q - λ R(p)``, ``(..., 1)``; k = None is the simplex."""
     masked = masked_classes(q)
-    p = robust_weights(q, lam, regularizer, k, masked)
+    p = _weights(q, lam, regularizer, k, masked)
     fixed, classes = p.detach(), count_of(q, masked)
     if masked is not None:
         q = torch.where(masked, 0.0, q)
+    if not isinstance(lam, Tensor) and lam == 0:
+        return (fixed * q).sum(-1, keepdim=True)
     if regularizer == "kl":
         divergence = torch.special.xlogy(fixed, fixed * classes).sum(-1, keepdim=True)
     else:
@@ -45,12 +47,13 @@ def robust_value(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tens
     return value
 
 
-def robust_weights(
-    q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None, masked: Tensor | None = None
-) -> Tensor:
-    """The maximising p for λ in [0, ∞], ``(..., K)``; ``masked`` says which classes do not count, if it is known."""
+def robust_weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None) -> Tensor:
+    """The maximising p for λ in [0, ∞], ``(..., K)``."""
+    return _weights(q, lam, regularizer, k, masked_classes(q))
+
+
+def _weights(q: Tensor, lam: Number, regularizer: Regularizer, k: int | Tensor | None, masked: Tensor | None) -> Tensor:
     _check_count(k, q)
-    masked = masked_classes(q) if masked is None else masked
     classes = count_of(q, masked)
     if masked is not None:
         q = torch.where(masked, _LOWEST, q)

@@ -18,7 +18,7 @@ from labelhedge.losses._cpu import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
 from labelhedge.losses._loss import Loss, Rows, batch_of, kept
 from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions, checked_number
-from labelhedge.losses._quick_lambda import quick_lambda
+from labelhedge.losses._quick_lambda import quick_lambda, quick_step
 from labelhedge.losses._quick_lambda import serves as serves_quickly
 from labelhedge.losses._spec import LossSpec, State, one_by_one
 from labelhedge.losses.ldr import log_mean_exp, log_mean_exp_inside
@@ -246,8 +246,8 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x: Tensor, at: RowsOfBlock, buffers: Sequence[Tensor | None] = NEW, classes: Number | None = None
     ) -> tuple[Tensor, Any]:
         count = float(x.shape[-1]) if classes is None else classes
-        if few and classes is None and given is None and start is None and serves_quickly(x, lambda0, alpha):
-            return quick_lambda(x, lambda0)
+        if few and classes is None and given is None and serves_quickly(x, lambda0, alpha):
+            return quick_lambda(x, lambda0) if start is None else quick_step(x, at(start), lambda0)
         if given is not None:
             lam = at(given)
         elif start is not None:

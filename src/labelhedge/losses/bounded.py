@@ -35,11 +35,11 @@ def _rll_terms(p: Any, q: Any, params: Any) -> Any:
     return log1p(p / params[0]), p / (params[0] + p)
 
 
-def _rll(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+def _rll(log_p: Any, terms: Any, psis: Any, classes: Any, params: Any) -> Any:
     p, alpha, others = exp(log_p), params[0], classes - 1.0
     share = p / (alpha + p)
-    average = (sums[2] - classes * share) / others
-    return sums[1] / others - log1p(p / alpha), -average, 1.0 / others, 0.0, -share * classes / others
+    average = (psis - classes * share) / others
+    return terms / others - log1p(p / alpha), -average, 1.0 / others, -share * classes / others
 
 
 def agce_and_slope(log_p: Any, a: Any, q: Any) -> Any:

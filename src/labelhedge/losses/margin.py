@@ -18,8 +18,8 @@ __all__ = ["CSLoss", "WWLoss"]
 MARGIN = Interval("[0, inf)")
 
 
-def _ww(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
-    return sums[1], 0.0, 1.0, 0.0, -sums[2]
+def _ww(log_p: Any, terms: Any, psis: Any, classes: Any, params: Any) -> Any:
+    return terms, 0.0, 1.0, -psis
 
 
 def _hinge(p: Any, q: Any, params: Any) -> Any:

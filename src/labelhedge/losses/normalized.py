@@ -21,31 +21,30 @@ _WEIGHT = Interval("[0, inf)")
 _GRID = one_by_one(alpha=(0.1, 5.0, 9.9), beta=(9.9, 5.0, 0.1))
 
 
-def _nce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
-    value = log_p / sums[0]
-    return value, (classes * value - 1.0) / sums[0], 0.0, -value / sums[0], 1.0 / sums[0]
+def _nce(log_p: Any, total: Any, params: Any) -> Any:
+    value, slope = log_p / total, 1.0 / total
+    return value, slope, -value * slope
 
 
-def _nce_and(log_p: Any, sums: Any, classes: Any, alpha: Any, beta: Any, value: Any, slope: Any) -> Any:
+def _nce_and(log_p: Any, total: Any, alpha: Any, beta: Any, value: Any, slope: Any) -> Any:
     """α·NCE + β·a loss g(log p_y)."""
-    nce = log_p / sums[0]
-    on_p = alpha * (classes * nce - 1.0) / sums[0] - beta * slope
-    return alpha * nce + beta * value, on_p, 0.0, -alpha * nce / sums[0], alpha / sums[0] + beta * slope
+    nce, share = log_p / total, alpha / total
+    return alpha * nce + beta * value, share + beta * slope, -nce * share
 
 
-def _nce_rce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+def _nce_rce(log_p: Any, total: Any, params: Any) -> Any:
     value, slope = rce_and_slope(log_p, params[2])
-    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
+    return _nce_and(log_p, total, params[0], params[1], value, slope)
 
 
-def _nce_agce(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+def _nce_agce(log_p: Any, total: Any, params: Any) -> Any:
     value, slope = agce_and_slope(log_p, params[2], params[3])
-    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
+    return _nce_and(log_p, total, params[0], params[1], value, slope)
 
 
-def _nce_aul(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+def _nce_aul(log_p: Any, total: Any, params: Any) -> Any:
     value, slope = aul_and_slope(log_p, params[2], params[3])
-    return _nce_and(log_p, sums, classes, params[0], params[1], value, slope)
+    return _nce_and(log_p, total, params[0], params[1], value, slope)
 
 
 class NCELoss(Loss):

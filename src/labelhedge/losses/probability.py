@@ -37,13 +37,14 @@ def _mae(log_p: Any, params: Any) -> Any:
     return -2.0 * expm1(log_p), -2.0 * exp(log_p)
 
 
-def _mse(log_p: Any, sums: Any, classes: Any, params: Any) -> Any:
+def _mse(log_p: Any, terms: Any, psis: Any, classes: Any, params: Any) -> Any:
     p, miss = exp(log_p), expm1(log_p)
-    return miss * miss + sums[1], -2.0 * (sums[1] + p * miss), 2.0, 0.0, -2.0 * p
+    return miss * miss + terms, -2.0 * (terms + p * miss), 2.0, -2.0 * p
 
 
 def _square(p: Any, q: Any, params: Any) -> Any:
-    return p * p, p * p
+    square = p * p
+    return square, square
 
 
 def box_cox_and_slope(log_p: Any, q: Any) -> Any:

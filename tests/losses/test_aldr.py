@@ -111,10 +111,35 @@ def test_one_step_of_algorithm_1():
     torch.testing.assert_close(loss, F.ldr_kl(logits, target, lam=0.7, normalize=None) - math.log(6) * 0.3**2)
 
 
-def test_steps_from_zero_and_from_infinity():
+@pytest.mark.parametrize("kept", [torch.bfloat16, torch.float64], ids=str)
+def test_the_type_of_what_is_kept_does_not_decide_that_of_the_loss(kept):
     logits, target = random_batch()
+    logits = logits.float()
+    index = torch.arange(len(logits))
+    wanted = lh.ALDRKLLoss(num_samples=len(logits))
+    criterion = lh.ALDRKLLoss(num_samples=len(logits)).to(kept)
+    leaf = logits.clone().requires_grad_()
+    loss = criterion(leaf, target, index)
+    loss.backward()
+    assert (loss.dtype, leaf.grad.dtype, criterion.lam.dtype) == (torch.float32, torch.float32, kept)
+    torch.testing.assert_close(loss, wanted(logits, target, index), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(criterion.lam, wanted.lam.to(kept), rtol=1e-6, atol=0.0)
+
+
+def test_autocast_takes_no_digits_from_the_exact_lambda():
+    logits, target = random_batch(rows=2000, classes=50, scale=5.0)
+    logits = logits.float()
+    wanted = F.aldr_lambda(logits, target)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(F.aldr_lambda(logits, target), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_steps_from_zero_and_from_infinity(dtype):
+    logits, target = random_batch()
+    logits = logits.to(dtype)
     step = F.aldr_lambda(logits, target, start=torch.tensor([0.0, math.inf] * 4))
-    torch.testing.assert_close(step, torch.tensor([0.5, 1.0] * 4, dtype=torch.float64))
+    torch.testing.assert_close(step, torch.tensor([0.5, 1.0] * 4, dtype=dtype))
     assert F.aldr_lambda(logits, target, lambda0=math.inf).isinf().all()
     assert F.aldr_lambda(logits, target, lambda0=math.inf, start=torch.full((8,), math.inf)).isinf().all()
 

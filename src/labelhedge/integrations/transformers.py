@@ -172,9 +172,7 @@ class PerSampleTrainer(Trainer):
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """The Trainer's, with the parameters among the loss's hyperparameters."""
         is_given = self.optimizer is not None
-        self.criterion.to(
-            self.args.device
-        )  # now, since what the optimizer keeps of a number is read to where that lies
+        self.criterion.to(self.args.device)  # now: what the optimizer keeps of a number is loaded to where that lies
         optimizer = super().create_optimizer(*args, **kwargs)
         for group in [] if is_given else self.criterion.parameter_groups():
             if "lr" not in group:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labelhedge.losses._batch import Batch
+from labelhedge.losses._cpu_rows import Found, Solver, as_tensor, per_row, rows_of_gaps, rows_of_terms
 from labelhedge.losses._formulas import (
-    constant,
     lies_transposed,
     log_softmax,
     masked_classes,
@@ -35,17 +35,8 @@ from labelhedge.losses._with_gradient import is_batched, with_gradient
 BLOCK = 2**19
 """Logits per block: a few buffers of this size fit into the cache."""
 
-Rows: TypeAlias = Callable[[Any], Any]
-"""Picks the rows of a block from a hyperparameter; numbers and None pass."""
-Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Any]]
-"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract.
-
-That may be an array of NumPy's where rows are few.
-"""
 Plain: TypeAlias = Callable[[Batch, Tensor | None], tuple[Tensor, Tensor | None]]
 """The values of the specification ``(..., 1)`` and the λ they are at, which is found if it is not given."""
-Found: TypeAlias = tuple[Any, Tensor | None, Tensor | None]
-"""Of some rows: the value, λ where the solver has found it, and the gradient where it is wanted."""
 
 
 def serves(batch: Batch) -> bool:
@@ -121,12 +112,12 @@ class _OfLogP(torch.autograd.Function):
         assert form is not None
         log_p = log_softmax(logits)
         with np.errstate(all="ignore"):  # infinities are in order
-            log_p_y = _per_row(take(log_p, batch.target), batch)
+            log_p_y = per_row(take(log_p, batch.target), batch)
             assert form.finish is not None
-            total = [] if form.needs == "log p_y" else [_per_row(log_p.sum(-1, keepdim=True), batch)]
+            total = [] if form.needs == "log p_y" else [per_row(log_p.sum(-1, keepdim=True), batch)]
             value, *slopes = form.finish(log_p_y, *total, [batch.params[name] for name in form.params])
-            share = _per_row(batch.share_of_each(), batch)
-            ctx.slopes = [_tensor(slope * share, log_p, log_p_y.shape) for slope in slopes]
+            share = per_row(batch.share_of_each(), batch)
+            ctx.slopes = [as_tensor(slope * share, log_p, log_p_y.shape) for slope in slopes]
             loss = _reduced(value, batch)
         if total and not math.isfinite(total[0].sum()):  # perhaps a masked class: the formula knows what to do
             ctx.slopes, loss = None, _by_formula_of(batch, logits)
@@ -163,9 +154,6 @@ def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None
 
 
 _AS_IT_IS = contextlib.nullcontext()
-_LOG_2 = math.log(2)
-_SMALL = 2**15
-"""For fewer logits torch's log softmax is quicker than exponentials, which take more operations."""
 
 
 class _CPULoss:
@@ -237,7 +225,7 @@ def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradie
     assert target is not None
     share = batch.share_of_each() if wants_gradient else None
     of_gaps = batch.spec.closed_form is not None and batch.spec.closed_form.needs == "smooth maximum"
-    rows = functools.partial(_rows_of_gaps, lam=lam, solver=solver) if of_gaps else _rows_of_terms
+    rows = functools.partial(rows_of_gaps, lam=lam, solver=solver) if of_gaps else rows_of_terms
     if logits.numel() <= BLOCK or (not of_gaps and lies_transposed(logits)):
         return rows(logits, target, batch, share, _all)
 
@@ -258,7 +246,7 @@ def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradie
         f = flat[part]
         outputs = (*buffers[:, : len(f)], None if gradient is None else gradient[part])
         value, found, _ = rows(f, flat_target[part], batch, at(share), at, outputs=outputs)
-        values.append(_tensor(value, f))
+        values.append(as_tensor(value, f))
         lams += [] if found is None else [found]
     return (
         torch.cat(values).view(shape),
@@ -272,140 +260,6 @@ def _all(hyperparameter: Any) -> Any:
     return hyperparameter
 
 
-_NEW = (None,) * 4
-"""No buffers to write into: make new tensors."""
-
-
-def _rows_of_terms(
-    f: Tensor,
-    y: Tensor,
-    batch: Batch,
-    share: Number | None,
-    at: Rows,
-    outputs: Sequence[Tensor | None] = _NEW,
-) -> Found:
-    """For a loss of a sum of terms of each ``p_k``; ``share`` is None where no gradient is wanted."""
-    form = batch.spec.closed_form
-    assert form is not None
-    assert form.finish is not None
-    assert form.terms is not None
-    unit, scale = _scales(f, batch, at)
-    log_p = log_softmax(f if scale is None else torch.mul(f, _tensor(scale, f), out=outputs[0]))
-    label, is_masked = _per_row(take(log_p, y), batch), log_p.amin().item() == -math.inf
-    p, params = log_p.exp_(), [at(batch.params[name]) for name in form.params]
-    term, psi = form.terms(p, None, params)
-    terms = _per_row(term.scatter(-1, y, 0.0).sum(-1, keepdim=True), batch)
-    psis = _per_row(psi.sum(-1, keepdim=True), batch)
-    value, on_p, on_psi, on_label = form.finish(label, terms, psis, float(f.shape[-1]), params)
-    if is_masked:
-        value = value * math.nan  # the formula knows what to do
-    if share is None:
-        return value, None, None
-    share = _per_row(share if scale is None else share * scale, batch)
-    gradient = torch.mul(p, _tensor(on_p * share, p), out=outputs[3]).addcmul_(psi, _tensor(on_psi * share, p))
-    _add_at(gradient, y, on_label * share)
-    return value, None, gradient if unit is None else _through_norm(gradient, f, unit, outputs[0])
-
-
-def _rows_of_gaps(
-    f: Tensor,
-    y: Tensor,
-    batch: Batch,
-    share: Number | None,
-    at: Rows,
-    lam: Number | None,
-    solver: Solver | None,
-    outputs: Sequence[Tensor | None] = _NEW,
-) -> Found:
-    """For a smooth maximum of the gaps, at ``lam`` or at the λ of ``solver``.
-
-    With the margin taken from the label's logit, and all logits divided by λ, it is ``-λ (log p_y + log K)``.
-    """
-    unit, scale = _scales(f, batch, at)
-    slope = None if share is None else _tensor(-share, f, y.shape)
-    if slope is not None and scale is not None:
-        slope = slope * scale
-    margin, found = at(batch.params["margin"]), None
-    if solver is None:
-        assert lam is not None
-        lam = at(lam)
-        step = lam if f.numel() < _SMALL else lam * _LOG_2
-        scale = 1 / step if scale is None else scale / _tensor(step, f)
-        x = _add_at(_scaled(f, y, unit, scale, outputs[3]), y, -margin / step)
-        if f.numel() < _SMALL:
-            value, gradient = _by_log_softmax(x, y, lam, slope)
-        else:
-            value, gradient = _by_exponentials(x.sub_(x.amax(-1, keepdim=True)), y, step, 0.0, slope)
-    else:
-        gap = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
-        gap.sub_(gap.amax(-1, keepdim=True))
-        found, penalty = solver(gap, at, outputs[1:3])
-        step = (found.numpy() if isinstance(penalty, np.ndarray) else found) * _LOG_2
-        x = torch.mul(gap, _tensor(1 / step, f), out=outputs[3])
-        value, gradient = _by_exponentials(x, y, step, penalty, slope)
-    if not batch.normalize and f.amin().item() == -math.inf:
-        value *= math.nan  # a masked class: the formula knows what to do
-    if gradient is None or unit is None:
-        return value, found, gradient
-    return value, found, _through_norm(gradient, f, unit, outputs[0])
-
-
-def _by_log_softmax(x: Tensor, y: Tensor, lam: Number, slope: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """From gaps over λ the values, and in their place the gradient for a ``slope`` in the label's gap."""
-    log_p, log_count = log_softmax(x), math.log(x.shape[-1])
-    if isinstance(lam, Tensor):
-        value = take(log_p, y).add_(constant(log_count, x.dtype)).mul_(lam).neg_()
-    else:
-        value = torch.add(constant(-lam * log_count, x.dtype), take(log_p, y), alpha=-lam)
-    return value, None if slope is None else through_log_softmax([slope], log_p, y, x)
-
-
-def _by_exponentials(x: Tensor, y: Tensor, step: Any, penalty: Any, slope: Tensor | None) -> tuple[Any, Tensor | None]:
-    """The same, less the penalty, from gaps over ``step = λ log 2`` less the largest.
-
-    What is one number per row is computed by NumPy if the steps are NumPy's.
-    """
-    label, e = take(x, y), x.exp2_()
-    total = e.sum(-1, keepdim=True)
-    if isinstance(step, np.ndarray):
-        value = step * (np.log2(total.numpy() * (1 / x.shape[-1])) - label.numpy()) - penalty
-    else:
-        value = (total / x.shape[-1]).log2_().sub_(label).mul_(step).sub_(penalty)
-    return value, None if slope is None else _add_at(e.mul_(slope / total.neg_()), y, slope)
-
-
-def _scaled(f: Tensor, y: Tensor, unit: Tensor | None, scale: Number | None, buffer: Tensor | None) -> Tensor:
-    """The scaled logits; without a normaliser less that of the label, beside which a margin could be lost."""
-    if unit is not None:
-        return torch.mul(f, _tensor(scale, f), out=buffer)
-    x = torch.sub(f, take(f, y), out=buffer)
-    return x if scale is None else x.mul_(_tensor(scale, f))
-
-
-def _scales(f: Tensor, batch: Batch, at: Rows) -> tuple[Tensor | None, Number | None]:
-    """One over the norm, and what the logits are multiplied by in all; each None where it is 1.
-
-    A row of zeros is left to the formula: it becomes NaN.
-    """
-    unit: Tensor | None = None
-    if batch.normalize:
-        unit = torch.div(constant(f.shape[-1], f.dtype), f.abs().sum(-1, keepdim=True))
-    if not batch.has_temperature():
-        return unit, unit
-    return unit, (1.0 if unit is None else unit) / at(batch.temperature)
-
-
-def _through_norm(gradient: Tensor, f: Tensor, unit: Tensor, buffer: Tensor | None) -> Tensor:
-    """The gradient g in f, from g as if the norm were a constant: g less ``(g·f)·unit·sign(f)/K``, in place."""
-    along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).mul_(unit)
-    return gradient.addcmul_(torch.sign(f, out=buffer), along, value=-1 / f.shape[-1])
-
-
-def _add_at(values: Tensor, y: Tensor, amount: Any) -> Tensor:
-    """Add to the entry of the label, in place."""
-    return values.scatter_add_(-1, y, _tensor(amount, values, y.shape))
-
-
 def _reduced(value: Any, batch: Batch) -> Tensor:
     """The reduced loss from values ``(..., 1)``; by NumPy where that has computed them, and all count the same."""
     if isinstance(value, Tensor):
@@ -414,21 +268,4 @@ def _reduced(value: Any, batch: Batch) -> Tensor:
         return batch.reduce(torch.from_numpy(value))
     total: Any = np.add.reduce(value, None) * value.dtype.type(batch.share_of_each())
     found: Tensor = torch.from_numpy(np.asarray(total))
-    return found
-
-
-def _per_row(values: Any, batch: Batch) -> Any:
-    """Numbers ``(..., 1)`` as one computes with them."""
-    return values.numpy() if batch.few and isinstance(values, Tensor) else values
-
-
-def _tensor(values: Any, like: Tensor, shape: torch.Size | None = None) -> Tensor:
-    """Numbers as a tensor of the same type, and if asked of a shape to which they broadcast."""
-    if isinstance(values, np.ndarray):
-        values = torch.from_numpy(values)
-    elif not isinstance(values, Tensor):
-        return constant(values, like.dtype, shape)
-    if values.dtype != like.dtype:
-        values = values.to(like.dtype)
-    found: Tensor = values if shape is None or values.shape == shape else values.expand(shape)
     return found

@@ -45,10 +45,11 @@ def normalized(logits: Tensor, normalize: Normalize) -> Tensor:
 
 def masked_classes(logits: Tensor) -> Tensor | None:
     """Where a logit is -∞, ``(..., K)``; None where it can be seen that none is."""
-    if is_free_to_read(logits) and logits.numel() and logits.detach().amin().item() > -torch.inf:
+    is_free = is_free_to_read(logits)
+    if is_free and (logits.numel() == 0 or logits.detach().amin().item() > -torch.inf):
         return None
-    masked = logits == -torch.inf
-    return None if is_free_to_read(logits) and not masked.any() else masked
+    masked = logits == -torch.inf  # a NaN, too, leads here
+    return None if is_free and not masked.any() else masked
 
 
 def divided(values: Tensor, by: Number) -> Tensor:

@@ -51,7 +51,7 @@ def serves(x: Tensor, lambda0: float, alpha: float | None) -> bool:
 
 def quick_step(x: Tensor, start: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
     """One step of Algorithm 1 from λ ``(N, 1)``, and the penalty; see :func:`quick_lambda`."""
-    exponent = torch.mul(x, torch.from_numpy(_LOG2E / np.maximum(start.numpy(), _ZERO)))
+    exponent = torch.mul(x, torch.from_numpy(_LOG2E / np.maximum(start.to(x.dtype).numpy(), _ZERO)))
     e = exponent.exp2()
     total = e.sum(-1, keepdim=True).numpy()
     bits = np.log2(total) - e.mul_(exponent).sum(-1, keepdim=True).numpy() / total  # the entropy of p

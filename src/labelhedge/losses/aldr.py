@@ -14,7 +14,7 @@ from labelhedge.losses import _kernels as kernels
 from labelhedge.losses._adaptive import NEW, fixed_point_step, global_maximum, penalty, smallest
 from labelhedge.losses._batch import Batch, per_sample
 from labelhedge.losses._closed_form import ClosedForm
-from labelhedge.losses._cpu import Rows as RowsOfBlock
+from labelhedge.losses._cpu_rows import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
 from labelhedge.losses._loss import Loss, Rows, batch_of, kept
 from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions, checked_number

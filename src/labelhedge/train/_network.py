@@ -58,13 +58,8 @@ class Network:
         dtype: torch.dtype,
         pretrained: Mapping[str, Tensor] | None,
     ) -> None:
-        self.source, self.labels, self.classes, self.recipe, self.device = (
-            source,
-            labels,
-            classes,
-            recipe,
-            labels.device,
-        )
+        self.source, self.labels, self.classes = source, labels, classes
+        self.recipe, self.device = recipe, labels.device
         self.rank, self.processes = place()
         self.train_rows = torch.from_numpy(fold.train)
         start, self.order_seed = np.random.SeedSequence(fold.seed).generate_state(2).tolist()

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import FEW, divided, masked_classes, normalized
+from labelhedge.losses._few_rows import FewRows
+from labelhedge.losses._formulas import divided, masked_classes, normalized
 from labelhedge.losses._kernels import serves
 from labelhedge.losses._options import Normalize, Number, Reduction, is_free_to_read, is_traced
 from labelhedge.losses._spec import LossSpec
@@ -44,8 +45,8 @@ class Batch:
     """Whether it is for the kernels: then logits and target are as given, and ignored targets are still there."""
     memory: dict[bool, Any] | None = None
     """For what else has been examined of batches of this kind; None where they are not remembered."""
-    few: bool = False
-    """Whether NumPy computes what is one number per row: few rows on a CPU, plain numbers, and nothing that traces."""
+    few: FewRows | None = None
+    """What gives value and gradient of few rows on a CPU, where it serves batches of this kind."""
 
     def with_logits(self, logits: Tensor) -> Batch:
         """The same with other logits; quicker than ``dataclasses.replace``."""
@@ -60,7 +61,7 @@ class Batch:
 
     def with_params(self, **params: Any) -> Batch:
         """The same with further hyperparameters; not to be remembered."""
-        return replace(self, params={**self.params, **params}, memory=None, few=False)
+        return replace(self, params={**self.params, **params}, memory=None, few=None)
 
     def plain(self) -> Batch:
         """The same batch, but for the plain formula."""
@@ -88,6 +89,13 @@ class Batch:
     def values(self) -> Tensor:
         """The values of the plain formula, not reduced."""
         return self.spec.formula(self.scaled_logits(), self.target, **self.params)
+
+    def loss_of_few_rows(self, start: Tensor | None = None) -> tuple[Tensor, Tensor | None] | None:
+        """The reduced loss and λ as :meth:`FewRows.loss` finds them; None where it does not serve."""
+        if self.few is None or self.valid is not None:
+            return None
+        assert self.target is not None
+        return self.few.loss(self.logits, self.target, start)
 
     def reduce(self, values: Tensor) -> Tensor:
         """Weight and reduce values ``(..., 1)``, or ``(..., K)`` if the targets are probabilities."""
@@ -219,8 +227,7 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
         for_kernels,
     )
     if key is not None and logits is given:
-        few = not for_kernels and logits.device.type == "cpu" and logits.shape[0] <= FEW
-        batch = replace(batch, memory={}, few=few)
+        batch = replace(batch, memory={}, few=spec.module.few_rows(batch))
         if len(_REMEMBERED) >= 1000:  # a program whose batches never repeat must not keep them all
             _REMEMBERED.clear()
         _REMEMBERED[key] = replace(batch, logits=_NO_LOGITS, target=None, valid=None)
@@ -240,6 +247,15 @@ def _key(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> 
         return None
     kind = (logits.dtype, logits.shape, logits.stride(), logits.device, target.shape, target.device)
     return (spec, kind, settings.plain)
+
+
+def loss_of_few_rows(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Tensor | None:
+    """The reduced loss of few rows of a kind that has been checked; None where the ordinary way must be taken."""
+    if not (isinstance(logits, Tensor) and isinstance(target, Tensor)):
+        return None
+    key = _key(spec, logits, target, settings)
+    known = None if key is None else _REMEMBERED.get(key)
+    return None if known is None or known.few is None else known.few.loss_of(logits, target)
 
 
 def _again(known: Batch, logits: Tensor, target: Tensor) -> Batch:

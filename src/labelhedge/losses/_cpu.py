@@ -8,20 +8,18 @@ that is what the time goes into.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from labelhedge.losses._batch import Batch
-from labelhedge.losses._cpu_rows import Found, Solver, as_tensor, per_row, rows_of_gaps, rows_of_terms
+from labelhedge.losses._cpu_rows import Found, Solver, as_tensor, rows_of_gaps, rows_of_terms
 from labelhedge.losses._formulas import (
     lies_transposed,
     log_softmax,
@@ -111,15 +109,14 @@ class _OfLogP(torch.autograd.Function):
         form = batch.spec.closed_form
         assert form is not None
         log_p = log_softmax(logits)
-        with np.errstate(all="ignore"):  # infinities are in order
-            log_p_y = per_row(take(log_p, batch.target), batch)
-            assert form.finish is not None
-            total = [] if form.needs == "log p_y" else [per_row(log_p.sum(-1, keepdim=True), batch)]
-            value, *slopes = form.finish(log_p_y, *total, [batch.params[name] for name in form.params])
-            share = per_row(batch.share_of_each(), batch)
-            ctx.slopes = [as_tensor(slope * share, log_p, log_p_y.shape) for slope in slopes]
-            loss = _reduced(value, batch)
-        if total and not math.isfinite(total[0].sum()):  # perhaps a masked class: the formula knows what to do
+        log_p_y = take(log_p, batch.target)
+        assert form.finish is not None
+        total = [] if form.needs == "log p_y" else [log_p.sum(-1, keepdim=True)]
+        value, *slopes = form.finish(log_p_y, *total, [batch.params[name] for name in form.params])
+        share = batch.share_of_each()
+        ctx.slopes = [as_tensor(slope * share, log_p, log_p_y.shape) for slope in slopes]
+        loss = batch.reduce(value)
+        if total and not math.isfinite(total[0].sum().item()):  # perhaps a masked class: the formula knows what to do
             ctx.slopes, loss = None, _by_formula_of(batch, logits)
         ctx.save_for_backward(logits)
         ctx.batch, ctx.log_p = batch, log_p
@@ -153,9 +150,6 @@ def _by_formula(batch: Batch, lam: Tensor | None) -> tuple[Tensor, Tensor | None
     return batch.values(), None
 
 
-_AS_IT_IS = contextlib.nullcontext()
-
-
 class _CPULoss:
     """A loss and what is found with it. It keeps neither the loss, which refers to it, nor the logits."""
 
@@ -170,10 +164,8 @@ class _CPULoss:
 
     def loss(self, wants_gradient: bool) -> Tensor:
         batch = self.batch
-        uses_numpy = batch.few and self.given is None
-        with np.errstate(all="ignore") if uses_numpy else _AS_IT_IS:  # infinities are in order
-            value, self.lam, self.gradient = _found(batch, self.given, self.solver, wants_gradient)
-            reduced = _reduced(value, batch)
+        value, self.lam, self.gradient = _found(batch, self.given, self.solver, wants_gradient)
+        reduced = batch.reduce(value)
         total = reduced if reduced.dim() == 0 else value.sum()
         if not math.isfinite(total.item()):
             reduced = self._with_care(batch.logits.detach(), wants_gradient)
@@ -246,7 +238,7 @@ def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradie
         f = flat[part]
         outputs = (*buffers[:, : len(f)], None if gradient is None else gradient[part])
         value, found, _ = rows(f, flat_target[part], batch, at(share), at, outputs=outputs)
-        values.append(as_tensor(value, f))
+        values.append(value)
         lams += [] if found is None else [found]
     return (
         torch.cat(values).view(shape),
@@ -258,14 +250,3 @@ def _found(batch: Batch, lam: Number | None, solver: Solver | None, wants_gradie
 def _all(hyperparameter: Any) -> Any:
     """All rows are in the block."""
     return hyperparameter
-
-
-def _reduced(value: Any, batch: Batch) -> Tensor:
-    """The reduced loss from values ``(..., 1)``; by NumPy where that has computed them, and all count the same."""
-    if isinstance(value, Tensor):
-        return batch.reduce(value)
-    if batch.valid is not None or batch.reduction == "none":
-        return batch.reduce(torch.from_numpy(value))
-    total: Any = np.add.reduce(value, None) * value.dtype.type(batch.share_of_each())
-    found: Tensor = torch.from_numpy(np.asarray(total))
-    return found

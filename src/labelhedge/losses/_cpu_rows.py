@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,12 +19,9 @@ _SMALL = 2**15
 
 Rows: TypeAlias = Callable[[Any], Any]
 """Picks the rows of a block from a hyperparameter; numbers and None pass."""
-Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Any]]
-"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract.
-
-That may be an array of NumPy's where rows are few.
-"""
-Found: TypeAlias = tuple[Any, Tensor | None, Tensor | None]
+Solver: TypeAlias = Callable[[Tensor, Rows, Sequence[Tensor | None]], tuple[Tensor, Number]]
+"""From the gaps of some rows less their maximum, the hyperparameters and two buffers: λ, and what to subtract."""
+Found: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]
 """Of some rows: the value, λ where the solver has found it, and the gradient where it is wanted."""
 _NEW = (None,) * 4
 """No buffers to write into: make new tensors."""
@@ -46,17 +42,17 @@ def rows_of_terms(
     assert form.terms is not None
     unit, scale = _scales(f, batch, at)
     log_p = log_softmax(f if scale is None else torch.mul(f, as_tensor(scale, f), out=outputs[0]))
-    label, is_masked = per_row(take(log_p, y), batch), log_p.amin().item() == -math.inf
+    label, is_masked = take(log_p, y), log_p.amin().item() == -math.inf
     p, params = log_p.exp_(), [at(batch.params[name]) for name in form.params]
     term, psi = form.terms(p, None, params)
-    terms = per_row(term.scatter(-1, y, 0.0).sum(-1, keepdim=True), batch)
-    psis = per_row(psi.sum(-1, keepdim=True), batch)
-    value, on_p, on_psi, on_label = form.finish(label, terms, psis, float(f.shape[-1]), params)
+    terms = term.scatter(-1, y, 0.0).sum(-1, keepdim=True)
+    value, on_p, on_psi, on_label = form.finish(label, terms, psi.sum(-1, keepdim=True), float(f.shape[-1]), params)
     if is_masked:
         value = value * math.nan  # the formula knows what to do
     if share is None:
         return value, None, None
-    share = per_row(share if scale is None else share * scale, batch)
+    if scale is not None:
+        share = share * scale
     gradient = torch.mul(p, as_tensor(on_p * share, p), out=outputs[3]).addcmul_(psi, as_tensor(on_psi * share, p))
     _add_at(gradient, y, on_label * share)
     return value, None, gradient if unit is None else _through_norm(gradient, f, unit, outputs[0])
@@ -96,7 +92,7 @@ def rows_of_gaps(
         gap = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
         gap.sub_(gap.amax(-1, keepdim=True))
         found, penalty = solver(gap, at, outputs[1:3])
-        step = (found.numpy() if isinstance(penalty, np.ndarray) else found) * _LOG_2
+        step = found * _LOG_2
         x = torch.mul(gap, as_tensor(1 / step, f), out=outputs[3])
         value, gradient = _by_exponentials(x, y, step, penalty, slope)
     if not batch.normalize and f.amin().item() == -math.inf:
@@ -116,17 +112,13 @@ def _by_log_softmax(x: Tensor, y: Tensor, lam: Number, slope: Tensor | None) -> 
     return value, None if slope is None else through_log_softmax([slope], log_p, y, x)
 
 
-def _by_exponentials(x: Tensor, y: Tensor, step: Any, penalty: Any, slope: Tensor | None) -> tuple[Any, Tensor | None]:
-    """The same, less the penalty, from gaps over ``step = λ log 2`` less the largest.
-
-    What is one number per row is computed by NumPy if the steps are NumPy's.
-    """
+def _by_exponentials(
+    x: Tensor, y: Tensor, step: Number, penalty: Number, slope: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The same, less the penalty, from gaps over ``step = λ log 2`` less the largest."""
     label, e = take(x, y), x.exp2_()
     total = e.sum(-1, keepdim=True)
-    if isinstance(step, np.ndarray):
-        value = step * (np.log2(total.numpy() * (1 / x.shape[-1])) - label.numpy()) - penalty
-    else:
-        value = (total / x.shape[-1]).log2_().sub_(label).mul_(step).sub_(penalty)
+    value = (total / x.shape[-1]).log2_().sub_(label).mul_(step).sub_(penalty)
     return value, None if slope is None else _add_at(e.mul_(slope / total.neg_()), y, slope)
 
 
@@ -162,16 +154,9 @@ def _add_at(values: Tensor, y: Tensor, amount: Any) -> Tensor:
     return values.scatter_add_(-1, y, as_tensor(amount, values, y.shape))
 
 
-def per_row(values: Any, batch: Batch) -> Any:
-    """Numbers ``(..., 1)`` as one computes with them."""
-    return values.numpy() if batch.few and isinstance(values, Tensor) else values
-
-
 def as_tensor(values: Any, like: Tensor, shape: torch.Size | None = None) -> Tensor:
     """Numbers as a tensor of the same type, and if asked of a shape to which they broadcast."""
-    if isinstance(values, np.ndarray):
-        values = torch.from_numpy(values)
-    elif not isinstance(values, Tensor):
+    if not isinstance(values, Tensor):
         return constant(values, like.dtype, shape)
     if values.dtype != like.dtype:
         values = values.to(like.dtype)

@@ -14,9 +14,6 @@ from torch import Tensor
 
 from labelhedge.losses._options import Normalize, Number, is_free_to_read
 
-FEW = 4096
-"""Up to so many rows NumPy takes a third of torch's time for what is one number per row."""
-
 
 @functools.lru_cache(maxsize=4096)
 def constant(number: float, dtype: torch.dtype, shape: torch.Size | None = None) -> Tensor:

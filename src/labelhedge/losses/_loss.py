@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
-from labelhedge.losses._batch import Batch, Settings, prepare
+from labelhedge.losses._batch import Batch, Settings, loss_of_few_rows, prepare
+from labelhedge.losses._few_rows import FewRows, few_rows_of
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
 
@@ -144,12 +145,25 @@ class Loss(nn.Module):
         return {name: getattr(self, name) for name in self.spec.options}
 
     def _prepared(self, logits: Tensor, target: Tensor) -> Batch:
-        settings = None if torch.compiler.is_compiling() else self.__dict__.get("_settings")
+        return prepare(self.spec, logits, target, self._current())
+
+    def _current(self) -> Settings:
+        settings: Settings | None = None if torch.compiler.is_compiling() else self.__dict__.get("_settings")
         if settings is None:
             settings = Settings.of(self.options)
             if settings.plain is not None and not torch.compiler.is_compiling():
                 self.__dict__["_settings"] = settings
-        return prepare(self.spec, logits, target, settings)
+        return settings
+
+    @classmethod
+    def _value(cls, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
+        """The reduced loss of samples that have no state."""
+        value = loss_of_few_rows(cls.spec, logits, target, settings)
+        if value is not None:
+            return value
+        batch = prepare(cls.spec, logits, target, settings)
+        found = batch.loss_of_few_rows()
+        return cls.of_batch(batch, {})[0] if found is None else found[0]
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -160,9 +174,9 @@ class Loss(nn.Module):
         def __call__(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Any: ...
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:
-        batch = self._prepared(logits, target)
         if not self._keeps:
-            return self.of_batch(batch, {})[0]
+            return self._value(logits, target, self._current())
+        batch = self._prepared(logits, target)
         loss, new = self._step(batch, self._rows(index, batch))
         if index is not None and self.training and torch.is_grad_enabled():
             self._write(index, new)
@@ -229,6 +243,11 @@ class Loss(nn.Module):
         if cpu.serves(batch):
             return cpu.loss(batch)[0], {}
         return batch.reduce(batch.values()), {}
+
+    @staticmethod
+    def few_rows(batch: Batch) -> FewRows | None:
+        """What gives value and gradient of few rows on a CPU, for batches like this one; None if nothing does."""
+        return few_rows_of(batch)
 
     def start_of(self, state: State) -> Number:
         """What every sample starts from."""
@@ -344,13 +363,17 @@ class Loss(nn.Module):
 
 def value_of(kind: type[Loss], logits: Tensor, target: Tensor, **options: Any) -> Tensor:
     """The loss as a function: what ``kind(**options)`` gives for a batch, without the module."""
-    return kind.of_batch(batch_of(kind, logits, target, **options), {})[0]
+    return kind._value(logits, target, _settings_of(kind, options))
 
 
 def batch_of(kind: type[Loss], logits: Tensor, target: Tensor, without: Collection[str] = (), **options: Any) -> Batch:
     """A call of the function form of a loss, checked; ``without`` some of its options."""
+    return prepare(kind.spec, logits, target, _settings_of(kind, options, without))
+
+
+def _settings_of(kind: type[Loss], options: Mapping[str, Any], without: Collection[str] = ()) -> Settings:
     kind.spec.refuse_unknown(options, without)
-    return prepare(kind.spec, logits, target, Settings.of({**kind.spec.options, **options}))
+    return Settings.of({**kind.spec.options, **options})
 
 
 def kept(batch: Batch, old: Tensor, new: Tensor) -> Tensor:

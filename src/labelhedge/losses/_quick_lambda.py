@@ -37,6 +37,7 @@ def _tables() -> tuple[Numbers, Tensor, Numbers]:
 
 _NODES, _OBJECTIVE_SLOPE_BEND, _POINTS = _tables()
 """Of the points: λ/λ0, those of the neighbours, and 1 - λ/λ0."""
+_NODES_OF_ROWS = torch.from_numpy(_NODES[..., None])
 _COUNT = _POINTS.shape[1]
 _PENALTY = (0.5 * _POINTS[3] * _POINTS[3])[:, None]
 _FLAT = np.float32(-1e-3)
@@ -44,14 +45,9 @@ _FLAT = np.float32(-1e-3)
 _LOG2E, _ZERO = np.float32(1 / math.log(2)), np.float32(1e-10)
 
 
-def serves(x: Tensor, lambda0: float, alpha: float | None) -> bool:
-    """Whether it takes these gaps less their maximum, ``(N, K)``, of few rows and plain numbers."""
-    return len(x) > 0 and alpha is None and lambda0 < math.inf and x.dtype == torch.float32
-
-
 def quick_step(x: Tensor, start: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
     """One step of Algorithm 1 from λ ``(N, 1)``, and the penalty; see :func:`quick_lambda`."""
-    exponent = torch.mul(x, torch.from_numpy(_LOG2E / np.maximum(start.to(x.dtype).numpy(), _ZERO)))
+    exponent = torch.mul(x, torch.from_numpy(np.float32(lambda0) / np.maximum(start.to(x.dtype).numpy(), _ZERO)))
     e = exponent.exp2()
     total = e.sum(-1, keepdim=True).numpy()
     bits = np.log2(total) - e.mul_(exponent).sum(-1, keepdim=True).numpy() / total  # the entropy of p
@@ -60,28 +56,33 @@ def quick_step(x: Tensor, start: Tensor, lambda0: float) -> tuple[Tensor, Number
 
 
 def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
-    """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``; a row may have a NaN, of which NumPy warns."""
+    """The λ of each row, ``(N, 1)``, and its penalty ``(α/2)(λ - λ0)²``; a row may have a NaN, of which NumPy warns.
+
+    x is the gaps less their maximum, ``(N, K)``, in units of ``λ0 log 2``.
+    """
+    rows = x.shape[0]
     strength = np.float32(2 * math.log(x.shape[1]))  # αλ0
-    samples = torch.from_numpy(_samples(x, lambda0, _NODES).reshape(-1, x.shape[0]))
+    samples = torch.from_numpy(_samples(x, _NODES_OF_ROWS).reshape(-1, rows))
     # NumPy's own threads would wait for torch's, and without ``out`` autocast would take it in half precision
-    interpolated = torch.mm(_OBJECTIVE_SLOPE_BEND, samples, out=x.new_empty(3 * _COUNT, x.shape[0]))
+    interpolated = torch.mm(_OBJECTIVE_SLOPE_BEND, samples, out=x.new_empty(3 * _COUNT, rows))
     found: Numbers = interpolated.numpy()
     objective = found[:_COUNT] - strength * _PENALTY
     rising = objective[1:] > objective[:-1]
-    index = np.add.reduce(rising, 0, dtype=np.intp)
+    index = np.add.reduce(rising, 0, dtype=np.uint8).astype(np.intp)
     points: Numbers = _POINTS.take(index, 1)
-    there: Numbers = found.reshape(3, _COUNT, -1)[:, index, np.arange(x.shape[0])]
+    there: Numbers = found.reshape(3, -1).take(index * rows + np.arange(rows), 1)
     ratio = _moved(points[0], there[1] + strength * points[3], there[2] - strength, points)
 
     sigma = 1 / ratio
-    value, slope, bend = _samples(x, lambda0, sigma)
+    value, slope, bend = _samples(x, torch.from_numpy(sigma[:, None]))
     slope = value - sigma * slope + strength * (1 - ratio)
     ratio = _moved(ratio, slope, bend * sigma * sigma * sigma - strength, points)
     lam = ratio[:, None] * np.float32(lambda0)
     turns = rising[1:] > rising[:-1]
     if turns.any():
         several = turns.any(0)
-        lam[several] = global_maximum(x[torch.from_numpy(several)], lambda0, None, float(x.shape[1])).numpy()
+        gaps = x[torch.from_numpy(several)] * (lambda0 * math.log(2))
+        lam[several] = global_maximum(gaps, lambda0, None, float(x.shape[1])).numpy()
     return _with_penalty(lam, x, lambda0)
 
 
@@ -97,14 +98,14 @@ def _moved(ratio: Numbers, slope: Numbers, bend: Numbers, points: Numbers) -> Nu
     return found
 
 
-def _samples(x: Tensor, lambda0: float, sigma: Numbers) -> Numbers:
-    """``log mean exp(σx/λ0)`` and its first two derivatives, for σ ``(..., N)`` or ``(..., 1)``."""
-    e = torch.mul(x, torch.from_numpy((sigma * np.float32(1 / (lambda0 * math.log(2))))[..., None])).exp2_()
+def _samples(x: Tensor, sigma: Tensor) -> Numbers:
+    """``log mean exp(σx log 2)`` and its first two derivatives in σ, for σ ``(..., N, 1)`` or ``(..., 1, 1)``."""
+    e = torch.mul(x, sigma).exp2_()
     total = e.sum(-1).numpy()
     found: Numbers = np.empty((3, *total.shape), dtype=np.float32)
     np.log(total * np.float32(1 / x.shape[1]), out=found[0])
-    total *= np.float32(lambda0)
+    total *= _LOG2E
     mean = np.divide(e.mul_(x).sum(-1).numpy(), total, out=found[1])
-    total *= np.float32(lambda0)
+    total *= _LOG2E
     np.subtract(e.mul_(x).sum(-1).numpy() / total, mean * mean, out=found[2])
     return found

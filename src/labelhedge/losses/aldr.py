@@ -18,8 +18,6 @@ from labelhedge.losses._cpu_rows import Rows as RowsOfBlock
 from labelhedge.losses._formulas import count_of, gaps, masked_classes
 from labelhedge.losses._loss import Loss, Rows, batch_of, kept
 from labelhedge.losses._options import Interval, Normalize, Number, Options, RowOptions, checked_number
-from labelhedge.losses._quick_lambda import quick_lambda, quick_step
-from labelhedge.losses._quick_lambda import serves as serves_quickly
 from labelhedge.losses._spec import LossSpec, State, one_by_one
 from labelhedge.losses.ldr import log_mean_exp, log_mean_exp_inside
 from labelhedge.losses.margin import MARGIN
@@ -238,16 +236,18 @@ def _loss(batch: Batch, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         loss, found = kernels.loss(batch, start)
         assert found is not None
         return loss, found
+    of_few_rows = batch.loss_of_few_rows(start)
+    if of_few_rows is not None:
+        loss, found = of_few_rows
+        assert found is not None
+        return loss, found
     lambda0, alpha, given = (batch.params.get(name) for name in ("lambda0", "alpha", "lam"))
     assert lambda0 is not None
-    few = batch.few  # what follows must not keep the batch
 
     def solver(
         x: Tensor, at: RowsOfBlock, buffers: Sequence[Tensor | None] = NEW, classes: Number | None = None
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, Number]:
         count = float(x.shape[-1]) if classes is None else classes
-        if few and classes is None and given is None and serves_quickly(x, lambda0, alpha):
-            return quick_lambda(x, lambda0) if start is None else quick_step(x, at(start), lambda0)
         if given is not None:
             lam = at(given)
         elif start is not None:

@@ -1,0 +1,267 @@
+"""Few rows on a CPU: value and gradient of a loss in few operations, with nothing worked out twice.
+
+For a small batch the time goes into the number of operations and the Python around them. So what all batches of a kind
+share is worked out once; and torch computes only what has an entry for every class. What is one number per row is
+computed by NumPy, whose operations on few numbers take a third of torch's time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from labelhedge.losses._formulas import constant, through_log_softmax
+from labelhedge.losses._quick_lambda import quick_lambda, quick_step
+from labelhedge.losses._with_gradient import is_batched, with_gradient
+
+if TYPE_CHECKING:
+    from labelhedge.losses._batch import Batch
+
+MOST_ROWS = 4096
+"""For more rows torch is as quick as NumPy."""
+_MOST_LOGITS = 2**19
+"""More would leave the cache, and are computed in blocks."""
+_LOG_2 = math.log(2)
+_SMALL = 2**15
+"""For fewer logits torch's log softmax is quicker than exponentials, which take more operations."""
+
+Found: TypeAlias = tuple[npt.NDArray[Any], Tensor | None, Tensor | None]
+"""The values ``(N, 1)``; the gradient of the reduced loss, if it is wanted; λ ``(N, 1)``, if the loss chooses it."""
+
+
+def few_rows_of(batch: Batch) -> FewRows | None:
+    """What serves all batches of a kind, whose hyperparameters are plain numbers; None where this path does not."""
+    logits, form = batch.logits, batch.spec.closed_form
+    if (
+        form is None
+        or batch.for_kernels
+        or batch.target is None
+        or batch.weight is not None
+        or batch.reduction == "none"
+        or 0 <= batch.ignore_index < logits.shape[-1]
+    ):
+        return None
+    if not (
+        logits.device.type == "cpu"
+        and logits.dtype in (torch.float32, torch.float64)
+        and logits.is_contiguous()
+        and 0 < len(logits) <= MOST_ROWS
+        and logits.numel() <= _MOST_LOGITS
+    ):
+        return None
+    params = batch.params
+    if form.needs == "smooth maximum":
+        if batch.normalize == "softplus" or params.get("alpha") is not None:
+            return None
+        if "lambda0" in params:
+            lowest, highest = params["lambda0"] / 2, params["lambda0"]
+            return _Adaptive(batch) if is_ordinary(lowest, highest) and logits.dtype == torch.float32 else None
+        lam = params.get("lam")  # None for Crammer-Singer, whose λ is 0
+        return _SmoothMaximum(batch) if lam is not None and is_ordinary(lam, lam) else None
+    if batch.normalize is not None or batch.temperature != 1.0 or "margin" in params:
+        return None
+    return (_OfTerms if form.needs == "terms" else _OfLogP)(batch)
+
+
+def is_ordinary(lowest: float, highest: float) -> bool:
+    """Whether a λ keeps away from 0, and from where ``log mean exp`` would lose digits."""
+    return lowest > 1e-6 and highest <= 64
+
+
+class FewRows:
+    """A loss on few rows of one shape and type; ``batch`` is one of the kind."""
+
+    def __init__(self, batch: Batch) -> None:
+        form = batch.spec.closed_form
+        assert form is not None
+        assert form.finish is not None or form.needs == "smooth maximum"
+        rows, self._classes = batch.logits.shape
+        self._batch = replace(batch.without_logits(), target=None, valid=None)
+        self._finish: Any = form.finish
+        self._terms: Any = form.terms
+        self._needs_sum = form.needs == "sum of log p"
+        self._params = [batch.params[name] for name in form.params]
+        self._share: Any = batch.logits.detach().numpy().dtype.type(1 / rows if batch.reduction == "mean" else 1)
+
+    def loss_of(self, logits: Tensor, target: Tensor) -> Tensor | None:
+        """The reduced loss of a batch; None where the ordinary way must be taken: a label is ignored or wrong."""
+        lowest, highest = torch.aminmax(target)
+        if lowest.item() < 0 or highest.item() >= self._classes:
+            return None
+        found = self.loss(logits, target.unsqueeze(-1))
+        return None if found is None else found[0]
+
+    def loss(self, logits: Tensor, labels: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor | None] | None:
+        """The reduced loss for labels ``(N, 1)``, and the λ ``(N, 1)`` that a loss chooses, perhaps from a start.
+
+        None where a number is not finite: then only the formula knows what to do.
+        """
+        wants_gradient = logits.requires_grad and torch.is_grad_enabled()
+        with np.errstate(all="ignore"):  # infinities are in order
+            values, gradient, lam = self.found(logits.detach(), labels, start, wants_gradient)
+            total: Any = np.add.reduce(values, None) * self._share
+        if not math.isfinite(total):
+            return None
+        loss = torch.from_numpy(np.asarray(total))
+        return with_gradient(logits, _Computed(self, loss, gradient, labels, lam)) if wants_gradient else loss, lam
+
+    def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
+        """Values, gradient and λ from logits ``(N, K)`` and class indices ``(N, 1)``."""
+        raise NotImplementedError
+
+    def by_formula(self, logits: Tensor, labels: Tensor, lam: Tensor | None) -> Tensor:
+        """The reduced loss of the specification, at the λ that was found."""
+        batch = replace(self._batch, logits=logits, target=labels)
+        return batch.reduce((batch if lam is None else batch.with_params(lam=lam)).values())
+
+
+class _Computed:
+    """A loss, its gradient and λ, as autograd takes them."""
+
+    def __init__(
+        self, rows: FewRows, loss: Tensor, gradient: Tensor | None, labels: Tensor, lam: Tensor | None
+    ) -> None:
+        self._rows, self._loss, self._gradient, self._labels, self._lam = rows, loss, gradient, labels, lam
+
+    def loss(self, wants_gradient: bool) -> Tensor:
+        loss = self._loss
+        del self._loss  # which will refer to this object
+        return loss
+
+    def take_gradient(self, logits: Tensor, upstream: Tensor) -> Tensor:
+        gradient, self._gradient = self._gradient, None
+        if gradient is None:  # it has been taken before
+            leaf = logits.detach().requires_grad_()
+            with torch.enable_grad():
+                return torch.autograd.grad(self.differentiable_loss(leaf), leaf, upstream)[0]
+        if is_batched(upstream):
+            return gradient * upstream
+        return gradient if upstream.item() == 1 else gradient.mul_(upstream)
+
+    def differentiable_loss(self, logits: Tensor) -> Tensor:
+        return self._rows.by_formula(logits, self._labels, self._lam)
+
+
+class _OfLogP(FewRows):
+    """A loss of ``log p_y``, and perhaps of the sum of all ``log p_k``."""
+
+    def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
+        log_p = f.log_softmax(-1)
+        sums = [log_p.gather(-1, y).numpy()]
+        if self._needs_sum:
+            sums.append(log_p.sum(-1, keepdim=True).numpy())
+            if not math.isfinite(sums[1].sum()):  # perhaps a class is masked
+                return sums[1], None, None
+        values, *slopes = self._finish(*sums, self._params)
+        if not wants_gradient:
+            return values, None, None
+        slopes = [_tensor(slope * self._share, y) for slope in slopes]
+        return values, through_log_softmax(slopes, log_p, y), None
+
+
+class _OfTerms(FewRows):
+    """A loss of ``log p_y`` and a sum of terms of each ``p_k``."""
+
+    def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
+        log_p = f.log_softmax(-1)
+        label = log_p.gather(-1, y).numpy()
+        if log_p.amin().item() == -math.inf:  # a class is masked
+            return label * math.nan, None, None
+        p = log_p.exp_()
+        term, psi = self._terms(p, None, self._params)
+        terms = term.scatter(-1, y, 0.0).sum(-1, keepdim=True).numpy()
+        psis = psi.sum(-1, keepdim=True).numpy()
+        values, on_p, on_psi, on_label = self._finish(label, terms, psis, float(self._classes), self._params)
+        if not wants_gradient:
+            return values, None, None
+        gradient = p.mul(_tensor(on_p * self._share, y)).addcmul_(psi, _tensor(on_psi * self._share, y))
+        return values, gradient.scatter_add_(-1, y, _tensor(on_label * self._share, y)), None
+
+
+class _OfGaps(FewRows):
+    """A smooth maximum of the gaps; ``x`` is the gaps in a ``unit``, up to a constant of each row."""
+
+    def __init__(self, batch: Batch, unit: float) -> None:
+        super().__init__(batch)
+        dtype, shape = batch.logits.dtype, torch.Size((len(batch.logits), 1))
+        scale = 1 / (float(batch.temperature) * unit)
+        self._scale = constant(scale * self._classes if batch.normalize else scale, dtype)
+        self._margin = constant(-batch.params["margin"] / unit, dtype, shape)
+        self._on_x = constant(-unit * float(self._share), dtype)
+
+    def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
+        norm, scale = None, self._scale
+        if self._batch.normalize:
+            norm = f.abs().sum(-1, keepdim=True)
+            scale = torch.div(scale, norm)
+            x = torch.mul(f, scale)
+        else:  # less the label's logit, beside which a margin could be lost
+            x = torch.sub(f, f.gather(-1, y)).mul_(scale)
+        x.scatter_add_(-1, y, self._margin)
+        slope = (scale * self._on_x).expand(y.shape) if wants_gradient else None
+        values, gradient, lam = self.of_gaps(x, y, start, slope)
+        if norm is None:
+            if f.amin().item() == -math.inf:  # a class is masked
+                values = values * math.nan
+        elif gradient is not None:  # it has taken the norm for a constant
+            along = torch.mul(gradient, f).sum(-1, keepdim=True).div_(norm)
+            gradient.addcmul_(f.sign(), along, value=-1)
+        return values, gradient, lam
+
+    def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
+        """The same from x; ``slope`` is the derivative of the reduced loss in the label's logit by way of its gap."""
+        raise NotImplementedError
+
+
+class _SmoothMaximum(_OfGaps):
+    """``λ log mean exp(q/λ)``, which is ``-λ (log p_y + log K)``."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._lam = batch.params["lam"]
+        self._is_small = batch.logits.numel() < _SMALL
+        super().__init__(batch, self._lam if self._is_small else self._lam * _LOG_2)
+
+    def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
+        if not self._is_small:
+            values, gradient = _by_exponentials(x.sub_(x.amax(-1, keepdim=True)), y, self._lam * _LOG_2, slope)
+            return values, gradient, None
+        log_p = x.log_softmax(-1)
+        values = (log_p.gather(-1, y).numpy() + math.log(self._classes)) * -self._lam
+        return values, None if slope is None else through_log_softmax([slope], log_p, y, x), None
+
+
+class _Adaptive(_OfGaps):
+    """The same at the λ that each row chooses, less the penalty."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._lambda0 = batch.params["lambda0"]
+        super().__init__(batch, self._lambda0 * _LOG_2)
+
+    def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
+        x.sub_(x.amax(-1, keepdim=True))
+        lam, penalty = quick_lambda(x, self._lambda0) if start is None else quick_step(x, start, self._lambda0)
+        step = lam.numpy()
+        x.mul_(torch.from_numpy(np.float32(self._lambda0) / step))
+        values, gradient = _by_exponentials(x, y, step * np.float32(_LOG_2), slope)
+        return values - penalty, gradient, lam
+
+
+def _by_exponentials(x: Tensor, y: Tensor, step: Any, slope: Tensor | None) -> tuple[Any, Tensor | None]:
+    """Values and gradient of ``λ log mean exp(q/λ)`` from ``x = (q - max q)/step``, where ``step = λ log 2``."""
+    label, e = x.gather(-1, y), x.exp2_()
+    total = e.sum(-1, keepdim=True)
+    values = step * (np.log2(total.numpy() * (1 / x.shape[-1])) - label.numpy())
+    if slope is None:
+        return values, None
+    return values, e.mul_(slope / total.neg_()).scatter_add_(-1, y, slope)
+
+
+def _tensor(numbers: Any, like: Tensor) -> Tensor:
+    """Numbers ``(N, 1)`` as a tensor, also where one serves all rows."""
+    return torch.from_numpy(numbers) if numbers.ndim else torch.from_numpy(np.asarray(numbers)).expand(like.shape)

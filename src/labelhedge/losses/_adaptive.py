@@ -149,16 +149,18 @@ def _cumulants(x: Tensor, scale: Tensor, classes: Number) -> tuple[Tensor, Tenso
     return total.div_(classes).log_(), mean, variance
 
 
-def interpolation(octaves: int, derivative: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def interpolation(
+    octaves: int, derivative: int = 0, octave: Sequence[float] = _NODES, fine: int = _FINE
+) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes ``(n, 1)``, the matrix from samples at the nodes to values at the fine points, and ρ at the fine points.
 
     Or to derivatives in ``1/ρ``. With more than one octave the last fine point is ρ = 0, where ``ρ log mean exp(x/ρ)``
     is 0.
     """
-    nodes = list(_NODES)
+    nodes = list(octave)
     for _ in range(octaves - 1):
-        nodes += [2 * node for node in nodes[-3:]]
-    t = torch.arange(_FINE, dtype=torch.float64) / _FINE
+        nodes += [2 * node for node in nodes[1 - len(octave) :]]
+    t = torch.arange(fine, dtype=torch.float64) / fine
     powers = torch.stack([math.perm(i, derivative) * t ** max(i - derivative, 0) for i in range(6)], -1)
     # quintic Hermite: rows are value, slope and curvature at 0, then at 1, of t^0 ... t^5
     conditions = torch.tensor(
@@ -168,17 +170,17 @@ def interpolation(octaves: int, derivative: int = 0) -> tuple[Tensor, Tensor, Te
     ).view(6, 6)
     weights = powers @ torch.linalg.inv(conditions)
     count = len(nodes)
-    basis = torch.zeros(3 * count, (count - 1) * _FINE + 1 + (octaves > 1), dtype=torch.float64)
+    basis = torch.zeros(3 * count, (count - 1) * fine + 1 + (octaves > 1), dtype=torch.float64)
     ratios = torch.zeros(basis.shape[1], dtype=torch.float64)
     for j in range(count - 1):
         width = nodes[j + 1] - nodes[j]
-        columns = slice(j * _FINE, (j + 1) * _FINE)
+        columns = slice(j * fine, (j + 1) * fine)
         ratios[columns] = 1 / (nodes[j] + width * t)
         for order in range(3):
             for end in range(2):
                 basis[order * count + j + end, columns] += weights[:, 3 * end + order] * width ** (order - derivative)
-    basis[(derivative + 1) * count - 1, (count - 1) * _FINE] = 1.0
-    ratios[(count - 1) * _FINE] = 1 / nodes[-1]
+    basis[(derivative + 1) * count - 1, (count - 1) * fine] = 1.0
+    ratios[(count - 1) * fine] = 1 / nodes[-1]
     return torch.tensor(nodes, dtype=torch.float64).unsqueeze(-1), basis, ratios
 
 

@@ -92,10 +92,10 @@ class Batch:
 
     def loss_of_few_rows(self, start: Tensor | None = None) -> tuple[Tensor, Tensor | None] | None:
         """The reduced loss and λ as :meth:`FewRows.loss` finds them; None where it does not serve."""
-        if self.few is None or self.valid is not None:
+        if self.few is None:
             return None
         assert self.target is not None
-        return self.few.loss(self.logits, self.target, start)
+        return self.few.loss(self.logits, self.target, self.valid, start)
 
     def reduce(self, values: Tensor) -> Tensor:
         """Weight and reduce values ``(..., 1)``, or ``(..., K)`` if the targets are probabilities."""
@@ -227,7 +227,8 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
         for_kernels,
     )
     if key is not None and logits is given:
-        batch = replace(batch, memory={}, few=spec.module.few_rows(batch))
+        few = spec.module._few_rows(batch) if batch.logits.dtype == logits.dtype else None  # not widened
+        batch = replace(batch, memory={}, few=few)
         if len(_REMEMBERED) >= 1000:  # a program whose batches never repeat must not keep them all
             _REMEMBERED.clear()
         _REMEMBERED[key] = replace(batch, logits=_NO_LOGITS, target=None, valid=None)

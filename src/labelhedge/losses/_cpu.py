@@ -21,6 +21,7 @@ from torch import Tensor
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._cpu_rows import Found, Solver, as_tensor, rows_of_gaps, rows_of_terms
 from labelhedge.losses._formulas import (
+    keeps_digits,
     lies_transposed,
     log_softmax,
     masked_classes,
@@ -46,15 +47,12 @@ def serves(batch: Batch) -> bool:
 
 
 def serves_lambda(batch: Batch, smallest: Number, largest: Number) -> bool:
-    """Whether it gives a smooth maximum for λ in [smallest, largest].
-
-    It keeps away from λ = 0 and from λ so large that ``log mean exp`` would lose digits.
-    """
+    """Whether it gives a smooth maximum for λ in [smallest, largest]."""
     if not _is_ordinary(batch):
         return False
     low = smallest.min().item() if isinstance(smallest, Tensor) else smallest
     high = largest.max().item() if isinstance(largest, Tensor) else largest
-    return low > 1e-6 and high <= 64
+    return keeps_digits(low, high)
 
 
 def _is_ordinary(batch: Batch) -> bool:

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import constant, through_log_softmax
+from labelhedge.losses._formulas import constant, keeps_digits, through_log_softmax
 from labelhedge.losses._quick_lambda import quick_lambda, quick_step
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
 if TYPE_CHECKING:
     from labelhedge.losses._batch import Batch
 
-MOST_ROWS = 4096
+_MOST_ROWS = 4096
 """For more rows torch is as quick as NumPy."""
 _MOST_LOGITS = 2**19
 """More would leave the cache, and are computed in blocks."""
@@ -51,7 +51,7 @@ def few_rows_of(batch: Batch) -> FewRows | None:
         logits.device.type == "cpu"
         and logits.dtype in (torch.float32, torch.float64)
         and logits.is_contiguous()
-        and 0 < len(logits) <= MOST_ROWS
+        and 0 < len(logits) <= _MOST_ROWS
         and logits.numel() <= _MOST_LOGITS
     ):
         return None
@@ -61,17 +61,12 @@ def few_rows_of(batch: Batch) -> FewRows | None:
             return None
         if "lambda0" in params:
             lowest, highest = params["lambda0"] / 2, params["lambda0"]
-            return _Adaptive(batch) if is_ordinary(lowest, highest) and logits.dtype == torch.float32 else None
+            return _Adaptive(batch) if keeps_digits(lowest, highest) and logits.dtype == torch.float32 else None
         lam = params.get("lam")  # None for Crammer-Singer, whose λ is 0
-        return _SmoothMaximum(batch) if lam is not None and is_ordinary(lam, lam) else None
+        return _SmoothMaximum(batch) if lam is not None and keeps_digits(lam, lam) else None
     if batch.normalize is not None or batch.temperature != 1.0 or "margin" in params:
         return None
     return (_OfTerms if form.needs == "terms" else _OfLogP)(batch)
-
-
-def is_ordinary(lowest: float, highest: float) -> bool:
-    """Whether a λ keeps away from 0, and from where ``log mean exp`` would lose digits."""
-    return lowest > 1e-6 and highest <= 64
 
 
 class FewRows:
@@ -90,44 +85,57 @@ class FewRows:
         self._share: Any = batch.logits.detach().numpy().dtype.type(1 / rows if batch.reduction == "mean" else 1)
 
     def loss_of(self, logits: Tensor, target: Tensor) -> Tensor | None:
-        """The reduced loss of a batch; None where the ordinary way must be taken: a label is ignored or wrong."""
+        """The reduced loss of a batch; None where the ordinary way must be taken, as for labels that are no classes."""
         lowest, highest = torch.aminmax(target)
         if lowest.item() < 0 or highest.item() >= self._classes:
             return None
         found = self.loss(logits, target.unsqueeze(-1))
         return None if found is None else found[0]
 
-    def loss(self, logits: Tensor, labels: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor | None] | None:
+    def loss(
+        self, logits: Tensor, labels: Tensor, valid: Tensor | None = None, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None] | None:
         """The reduced loss for labels ``(N, 1)``, and the λ ``(N, 1)`` that a loss chooses, perhaps from a start.
 
-        None where a number is not finite: then only the formula knows what to do.
+        Rows that are not ``valid`` do not count; the logits must be such that no gradient reaches them. None where a
+        number is not finite: then only the formula knows what to do.
         """
         wants_gradient = logits.requires_grad and torch.is_grad_enabled()
         with np.errstate(all="ignore"):  # infinities are in order
             values, gradient, lam = self.found(logits.detach(), labels, start, wants_gradient)
+            if valid is not None:
+                values = np.where(valid.numpy(), values, 0)
             total: Any = np.add.reduce(values, None) * self._share
+            if valid is not None and self._batch.reduction == "mean":
+                more = 1 / valid.numpy().mean(dtype=values.dtype)
+                total *= more
+                gradient = None if gradient is None else gradient.mul_(float(more))
         if not math.isfinite(total):
             return None
         loss = torch.from_numpy(np.asarray(total))
-        return with_gradient(logits, _Computed(self, loss, gradient, labels, lam)) if wants_gradient else loss, lam
+        if wants_gradient:
+            loss = with_gradient(logits, _Computed(self._batch, loss, gradient, labels, valid, lam))
+        return loss, lam
 
     def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
         """Values, gradient and λ from logits ``(N, K)`` and class indices ``(N, 1)``."""
         raise NotImplementedError
 
-    def by_formula(self, logits: Tensor, labels: Tensor, lam: Tensor | None) -> Tensor:
-        """The reduced loss of the specification, at the λ that was found."""
-        batch = replace(self._batch, logits=logits, target=labels)
-        return batch.reduce((batch if lam is None else batch.with_params(lam=lam)).values())
-
 
 class _Computed:
-    """A loss, its gradient and λ, as autograd takes them."""
+    """A loss and its gradient, as autograd takes them; ``batch`` is one of the kind."""
 
     def __init__(
-        self, rows: FewRows, loss: Tensor, gradient: Tensor | None, labels: Tensor, lam: Tensor | None
+        self,
+        batch: Batch,
+        loss: Tensor,
+        gradient: Tensor | None,
+        labels: Tensor,
+        valid: Tensor | None,
+        lam: Tensor | None,
     ) -> None:
-        self._rows, self._loss, self._gradient, self._labels, self._lam = rows, loss, gradient, labels, lam
+        self._batch, self._loss, self._gradient = batch, loss, gradient
+        self._labels, self._valid, self._lam = labels, valid, lam
 
     def loss(self, wants_gradient: bool) -> Tensor:
         loss = self._loss
@@ -145,7 +153,8 @@ class _Computed:
         return gradient if upstream.item() == 1 else gradient.mul_(upstream)
 
     def differentiable_loss(self, logits: Tensor) -> Tensor:
-        return self._rows.by_formula(logits, self._labels, self._lam)
+        batch = replace(self._batch, logits=logits, target=self._labels, valid=self._valid)
+        return batch.reduce((batch if self._lam is None else batch.with_params(lam=self._lam)).values())
 
 
 class _OfLogP(FewRows):
@@ -196,22 +205,19 @@ class _OfGaps(FewRows):
         self._on_x = constant(-unit * float(self._share), dtype)
 
     def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
-        norm, scale = None, self._scale
-        if self._batch.normalize:
-            norm = f.abs().sum(-1, keepdim=True)
-            scale = torch.div(scale, norm)
-            x = torch.mul(f, scale)
-        else:  # less the label's logit, beside which a margin could be lost
-            x = torch.sub(f, f.gather(-1, y)).mul_(scale)
-        x.scatter_add_(-1, y, self._margin)
-        slope = (scale * self._on_x).expand(y.shape) if wants_gradient else None
-        values, gradient, lam = self.of_gaps(x, y, start, slope)
-        if norm is None:
-            if f.amin().item() == -math.inf:  # a class is masked
-                values = values * math.nan
-        elif gradient is not None:  # it has taken the norm for a constant
-            along = torch.mul(gradient, f).sum(-1, keepdim=True).div_(norm)
-            gradient.addcmul_(f.sign(), along, value=-1)
+        if not self._batch.normalize:
+            x = torch.sub(f, f.gather(-1, y))  # beside the label's logit a margin could be lost
+            x = x.mul_(self._scale).scatter_add_(-1, y, self._margin)
+            values, gradient, lam = self.of_gaps(x, y, start, (self._scale * self._on_x).expand(y.shape))
+            return values if f.amin().item() > -math.inf else values * math.nan, gradient, lam  # a class is masked
+        buffer = f.abs()
+        norm = buffer.sum(-1, keepdim=True)
+        scale = torch.div(self._scale, norm)
+        x = torch.mul(f, scale).scatter_add_(-1, y, self._margin)
+        values, gradient, lam = self.of_gaps(x, y, start, scale.mul_(self._on_x) if wants_gradient else None)
+        if gradient is not None:  # it has taken the norm for a constant
+            along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).div_(norm)
+            gradient.addcmul_(torch.sign(f, out=buffer), along, value=-1)
         return values, gradient, lam
 
     def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:

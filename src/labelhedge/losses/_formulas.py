@@ -108,6 +108,11 @@ def gaps(logits: Tensor, target: Tensor, margin: Number) -> Tensor:
     return others.scatter(-1, target, 0.0)
 
 
+def keeps_digits(lowest: float, highest: float) -> bool:
+    """Whether ``λ log mean exp(q/λ)`` is exact as it is written: for λ away from 0, and not too large."""
+    return lowest > 1e-6 and highest <= 64
+
+
 def lies_transposed(values: Tensor) -> bool:
     """Whether ``(M, B, K)`` is a view of ``(M, K, B)``.
 

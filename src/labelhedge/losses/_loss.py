@@ -245,7 +245,7 @@ class Loss(nn.Module):
         return batch.reduce(batch.values()), {}
 
     @staticmethod
-    def few_rows(batch: Batch) -> FewRows | None:
+    def _few_rows(batch: Batch) -> FewRows | None:
         """What gives value and gradient of few rows on a CPU, for batches like this one; None if nothing does."""
         return few_rows_of(batch)
 

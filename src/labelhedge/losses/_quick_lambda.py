@@ -8,6 +8,7 @@ NumPy's, whose operations on few numbers take a third of torch's time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,25 +22,32 @@ Numbers: TypeAlias = npt.NDArray[Any]
 """In float32."""
 
 
-def _tables() -> tuple[Numbers, Tensor, Numbers]:
-    """Nodes ``(n, 1)`` and points of λ/λ0, and from samples at the nodes the objective there, its slope and its bend.
+class _Search:
+    """Where the objective is sampled, and what of it is interpolated there and between.
 
     By ``F(σ) = log mean exp(σx/λ0)`` the objective is ``F(σ)/σ`` at ``σ = λ0/λ``, less a penalty.
     """
-    F, slope, bend = (interpolation(1, derivative)[1].numpy().T for derivative in range(3))
-    nodes, _, ratio = (table.numpy() for table in interpolation(1))
-    sigma = 1 / ratio[:, None]
-    found = np.concatenate([F / sigma, F - sigma * slope, sigma**3 * bend])
-    points = np.stack([ratio, np.append(ratio[1:], ratio[-1]), np.append(ratio[0], ratio[:-1]), 1 - ratio])
-    nodes, found, points = (np.ascontiguousarray(table, dtype=np.float32) for table in (nodes, found, points))
-    return nodes, torch.from_numpy(found), points
+
+    def __init__(self, octave: Sequence[float], fine: int) -> None:
+        nodes, _, ratio = (table.numpy() for table in interpolation(1, 0, octave, fine))
+        F, slope, bend = (interpolation(1, order, octave, fine)[1].numpy().T for order in range(3))
+        sigma = 1 / ratio[:, None]
+        self.count = len(ratio)
+        self.sigma = torch.from_numpy(nodes.astype(np.float32)[..., None])
+        """The nodes, ``(n, 1, 1)``."""
+        self.found = torch.from_numpy(
+            np.concatenate([F / sigma, F - sigma * slope, sigma**3 * bend]).astype(np.float32, order="C")
+        )
+        """From samples at the nodes to the objective, its slope and its bend at the points."""
+        neighbours = np.append(ratio[1:], ratio[-1]), np.append(ratio[0], ratio[:-1])
+        self.points = np.stack([ratio, *neighbours, 1 - ratio]).astype(np.float32)
+        """Of the points: λ/λ0, those of the neighbours, and 1 - λ/λ0."""
+        self.penalty = (0.5 * self.points[3] * self.points[3])[:, None]
 
 
-_NODES, _OBJECTIVE_SLOPE_BEND, _POINTS = _tables()
-"""Of the points: λ/λ0, those of the neighbours, and 1 - λ/λ0."""
-_NODES_OF_ROWS = torch.from_numpy(_NODES[..., None])
-_COUNT = _POINTS.shape[1]
-_PENALTY = (0.5 * _POINTS[3] * _POINTS[3])[:, None]
+_MANY, _FEW = _Search((1, 4 / 3, 5 / 3, 2), fine=16), _Search((1, 1.5, 2), fine=12)
+_FEW_CLASSES = 100
+"""For so many the objective bends so little that three nodes are as good as four."""
 _FLAT = np.float32(-1e-3)
 """No curvature is less than this."""
 _LOG2E, _ZERO = np.float32(1 / math.log(2)), np.float32(1e-10)
@@ -62,14 +70,14 @@ def quick_lambda(x: Tensor, lambda0: float) -> tuple[Tensor, Numbers]:
     """
     rows = x.shape[0]
     strength = np.float32(2 * math.log(x.shape[1]))  # αλ0
-    samples = torch.from_numpy(_samples(x, _NODES_OF_ROWS).reshape(-1, rows))
+    search = _FEW if x.shape[1] <= _FEW_CLASSES else _MANY
+    samples = torch.from_numpy(_samples(x, search.sigma).reshape(-1, rows))
     # NumPy's own threads would wait for torch's, and without ``out`` autocast would take it in half precision
-    interpolated = torch.mm(_OBJECTIVE_SLOPE_BEND, samples, out=x.new_empty(3 * _COUNT, rows))
-    found: Numbers = interpolated.numpy()
-    objective = found[:_COUNT] - strength * _PENALTY
+    found: Numbers = torch.mm(search.found, samples, out=x.new_empty(3 * search.count, rows)).numpy()
+    objective = found[: search.count] - strength * search.penalty
     rising = objective[1:] > objective[:-1]
     index = np.add.reduce(rising, 0, dtype=np.uint8).astype(np.intp)
-    points: Numbers = _POINTS.take(index, 1)
+    points: Numbers = search.points.take(index, 1)
     there: Numbers = found.reshape(3, -1).take(index * rows + np.arange(rows), 1)
     ratio = _moved(points[0], there[1] + strength * points[3], there[2] - strength, points)
 

@@ -126,7 +126,7 @@ class CELoss(Loss):
         return -take(log_softmax(logits), target)
 
     @staticmethod
-    def few_rows(batch: Batch) -> None:
+    def _few_rows(batch: Batch) -> None:
         """Nothing, since torch's own function is quicker."""
 
     @classmethod

@@ -170,13 +170,13 @@ class Settings:
 _PLAIN = frozenset({type(None), int, float, str})
 
 
-def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Batch:
-    """Check every argument of a call, and bring it into the form of the formulas."""
+def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings, kind: Hashable = None) -> Batch:
+    """Check every argument of a call, and bring it into the form of the formulas; ``kind`` where it is known."""
     if not (isinstance(logits, Tensor) and isinstance(target, Tensor)):
         name, value = ("target", target) if isinstance(logits, Tensor) else ("logits", logits)
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-    key = _key(spec, logits, target, settings)
-    known = None if key is None else _REMEMBERED.get(key)
+    kind = kind or kind_of(spec, logits, target, settings)
+    known = None if kind is None else _REMEMBERED.get(kind)
     if known is not None:
         return _again(known, logits, target)
     options = {name: spec.check(name, value) for name, value in settings.options.items()}
@@ -226,12 +226,12 @@ def prepare(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
         options["ignore_index"],
         for_kernels,
     )
-    if key is not None and logits is given:
+    if kind is not None and logits is given:
         few = spec.module._few_rows(batch) if batch.logits.dtype == logits.dtype else None  # not widened
         batch = replace(batch, memory={}, few=few)
         if len(_REMEMBERED) >= 1000:  # a program whose batches never repeat must not keep them all
             _REMEMBERED.clear()
-        _REMEMBERED[key] = replace(batch, logits=_NO_LOGITS, target=None, valid=None)
+        _REMEMBERED[kind] = replace(batch, logits=_NO_LOGITS, target=None, valid=None)
     return batch
 
 
@@ -239,24 +239,23 @@ _REMEMBERED: dict[Hashable, Batch] = {}
 """Batches whose arguments have been checked, without what differs from call to call."""
 
 
-def _key(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Hashable:
+def kind_of(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Hashable:
     """What decides on everything that is to be checked; None where that includes more than plain numbers and names.
 
     Checking can take longer than the computation, so it is done once for all batches of a kind.
     """
-    if settings.plain is None or target.dtype != torch.long or logits.dim() != 2 or is_traced():
-        return None
-    kind = (logits.dtype, logits.shape, logits.stride(), logits.device, target.shape, target.device)
-    return (spec, kind, settings.plain)
-
-
-def loss_of_few_rows(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) -> Tensor | None:
-    """The reduced loss of few rows of a kind that has been checked; None where the ordinary way must be taken."""
     if not (isinstance(logits, Tensor) and isinstance(target, Tensor)):
         return None
-    key = _key(spec, logits, target, settings)
-    known = None if key is None else _REMEMBERED.get(key)
-    return None if known is None or known.few is None else known.few.loss_of(logits, target)
+    if settings.plain is None or target.dtype != torch.long or logits.dim() != 2 or is_traced():
+        return None
+    shapes = (logits.dtype, logits.shape, logits.stride(), logits.device, target.shape, target.device)
+    return (spec, shapes, settings.plain)
+
+
+def few_rows_of(kind: Hashable) -> FewRows | None:
+    """What gives the loss of few rows of this kind, if such a batch has been checked before."""
+    known = None if kind is None else _REMEMBERED.get(kind)
+    return None if known is None else known.few
 
 
 def _again(known: Batch, logits: Tensor, target: Tensor) -> Batch:

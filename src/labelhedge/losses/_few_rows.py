@@ -35,7 +35,7 @@ Found: TypeAlias = tuple[npt.NDArray[Any], Tensor | None, Tensor | None]
 """The values ``(N, 1)``; the gradient of the reduced loss, if it is wanted; λ ``(N, 1)``, if the loss chooses it."""
 
 
-def few_rows_of(batch: Batch) -> FewRows | None:
+def for_few_rows(batch: Batch) -> FewRows | None:
     """What serves all batches of a kind, whose hyperparameters are plain numbers; None where this path does not."""
     logits, form = batch.logits, batch.spec.closed_form
     if (
@@ -210,14 +210,13 @@ class _OfGaps(FewRows):
             x = x.mul_(self._scale).scatter_add_(-1, y, self._margin)
             values, gradient, lam = self.of_gaps(x, y, start, (self._scale * self._on_x).expand(y.shape))
             return values if f.amin().item() > -math.inf else values * math.nan, gradient, lam  # a class is masked
-        buffer = f.abs()
-        norm = buffer.sum(-1, keepdim=True)
+        norm = f.abs().sum(-1, keepdim=True)
         scale = torch.div(self._scale, norm)
         x = torch.mul(f, scale).scatter_add_(-1, y, self._margin)
         values, gradient, lam = self.of_gaps(x, y, start, scale.mul_(self._on_x) if wants_gradient else None)
         if gradient is not None:  # it has taken the norm for a constant
-            along = torch.mul(gradient, f, out=buffer).sum(-1, keepdim=True).div_(norm)
-            gradient.addcmul_(torch.sign(f, out=buffer), along, value=-1)
+            along = torch.mul(gradient, f).sum(-1, keepdim=True).div_(norm)
+            gradient.addcmul_(f.sign(), along, value=-1)
         return values, gradient, lam
 
     def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
-from labelhedge.losses._batch import Batch, Settings, loss_of_few_rows, prepare
-from labelhedge.losses._few_rows import FewRows, few_rows_of
+from labelhedge.losses._batch import Batch, Settings, few_rows_of, kind_of, prepare
+from labelhedge.losses._few_rows import FewRows, for_few_rows
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
 
@@ -158,10 +158,12 @@ class Loss(nn.Module):
     @classmethod
     def _value(cls, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         """The reduced loss of samples that have no state."""
-        value = loss_of_few_rows(cls.spec, logits, target, settings)
+        kind = kind_of(cls.spec, logits, target, settings)
+        few = few_rows_of(kind)
+        value = None if few is None else few.loss_of(logits, target)
         if value is not None:
             return value
-        batch = prepare(cls.spec, logits, target, settings)
+        batch = prepare(cls.spec, logits, target, settings, kind)
         found = batch.loss_of_few_rows()
         return cls.of_batch(batch, {})[0] if found is None else found[0]
 
@@ -247,7 +249,7 @@ class Loss(nn.Module):
     @staticmethod
     def _few_rows(batch: Batch) -> FewRows | None:
         """What gives value and gradient of few rows on a CPU, for batches like this one; None if nothing does."""
-        return few_rows_of(batch)
+        return for_few_rows(batch)
 
     def start_of(self, state: State) -> Number:
         """What every sample starts from."""

@@ -1,6 +1,8 @@
 """Small batches on a CPU take a way of their own; it gives what the ordinary one does."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -110,6 +112,18 @@ def test_numbers_that_are_not_finite_take_the_ordinary_way(name, params, bad):
     torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
+@pytest.mark.parametrize("classes", [10, 100, 101])
+@pytest.mark.parametrize("ahead", [0, 20])
+def test_the_exact_lambda(classes, ahead):
+    """Also of rows in which one class is so far ahead that the objective bends sharply."""
+    logits, target = random_batch(4000, classes, scale=1.0)
+    logits[:, 0] += ahead * torch.rand(4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = logits.float()
+    found = lh.functional.aldr_lambda(logits, target, normalize=None, margin=0.0)
+    expected = lh.functional.aldr_lambda(logits.double(), target, normalize=None, margin=0.0)
+    assert (found - expected).abs().max() < 2e-6
+
+
 @pytest.mark.parametrize("name", ["gce", "aldr-kl"])
 def test_a_wrong_label_is_named_also_in_a_batch_of_a_known_kind(name):
     logits, target = batch(40, 7)
@@ -123,9 +137,6 @@ def test_a_wrong_label_is_named_also_in_a_batch_of_a_known_kind(name):
 
 def test_a_graph_that_is_dropped_takes_nothing_along():
     """Neither the loss nor its gradient are held by anything that only the collector of cycles would find."""
-    import gc
-    import weakref
-
     logits, target = batch(40, 7)
     loss = lh.losses.create("ldr-kl")
     loss(logits, target)

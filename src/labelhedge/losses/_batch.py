@@ -252,7 +252,7 @@ def kind_of(spec: LossSpec, logits: Tensor, target: Tensor, settings: Settings) 
     return (spec, shapes, settings.plain)
 
 
-def few_rows_of(kind: Hashable) -> FewRows | None:
+def remembered_few_rows(kind: Hashable) -> FewRows | None:
     """What gives the loss of few rows of this kind, if such a batch has been checked before."""
     known = None if kind is None else _REMEMBERED.get(kind)
     return None if known is None else known.few

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from labelhedge.losses._batch import Batch
 from labelhedge.losses._cpu_rows import Found, Solver, as_tensor, rows_of_gaps, rows_of_terms
+from labelhedge.losses._few_rows import BLOCK
 from labelhedge.losses._formulas import (
     keeps_digits,
     lies_transposed,
@@ -30,9 +31,6 @@ from labelhedge.losses._formulas import (
 )
 from labelhedge.losses._options import Number, Reduction, is_free_to_read
 from labelhedge.losses._with_gradient import is_batched, with_gradient
-
-BLOCK = 2**19
-"""Logits per block: a few buffers of this size fit into the cache."""
 
 Plain: TypeAlias = Callable[[Batch, Tensor | None], tuple[Tensor, Tensor | None]]
 """The values of the specification ``(..., 1)`` and the λ they are at, which is found if it is not given."""

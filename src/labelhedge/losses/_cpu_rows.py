@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 from labelhedge.losses._batch import Batch
-from labelhedge.losses._formulas import constant, log_softmax, take, through_log_softmax
+from labelhedge.losses._few_rows import SMALL
+from labelhedge.losses._formulas import LOG_2, constant, log_softmax, take, through_log_softmax
 from labelhedge.losses._options import Number
-
-_LOG_2 = math.log(2)
-_SMALL = 2**15
-"""For fewer logits torch's log softmax is quicker than exponentials, which take more operations."""
 
 Rows: TypeAlias = Callable[[Any], Any]
 """Picks the rows of a block from a hyperparameter; numbers and None pass."""
@@ -80,8 +77,8 @@ def rows_of_gaps(
     if solver is None:
         assert lam is not None
         lam = at(lam)
-        is_small = f.numel() < _SMALL
-        step = lam if is_small else lam * _LOG_2
+        is_small = f.numel() < SMALL
+        step = lam if is_small else lam * LOG_2
         scale = 1 / step if scale is None else scale / as_tensor(step, f)
         x = _add_at(_scaled(f, y, unit, scale, outputs[3]), y, -margin / step)
         if is_small:
@@ -92,7 +89,7 @@ def rows_of_gaps(
         gap = _add_at(_scaled(f, y, unit, scale, outputs[0]), y, -margin)
         gap.sub_(gap.amax(-1, keepdim=True))
         found, penalty = solver(gap, at, outputs[1:3])
-        step = found * _LOG_2
+        step = found * LOG_2
         x = torch.mul(gap, as_tensor(1 / step, f), out=outputs[3])
         value, gradient = _by_exponentials(x, y, step, penalty, slope)
     if not batch.normalize and f.amin().item() == -math.inf:

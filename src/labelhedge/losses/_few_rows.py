@@ -8,6 +8,7 @@ computed by NumPy, whose operations on few numbers take a third of torch's time.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from labelhedge.losses._formulas import constant, keeps_digits, through_log_softmax
+from labelhedge.losses._formulas import LOG_2, constant, keeps_digits, through_log_softmax
 from labelhedge.losses._quick_lambda import quick_lambda, quick_step
 from labelhedge.losses._with_gradient import is_batched, with_gradient
 
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 4096
 """For more rows torch is as quick as NumPy."""
-_MOST_LOGITS = 2**19
-"""More would leave the cache, and are computed in blocks."""
-_LOG_2 = math.log(2)
-_SMALL = 2**15
+BLOCK = 2**19
+"""A few buffers of so many logits fit into the cache; more are computed in blocks."""
+SMALL = 2**15
 """For fewer logits torch's log softmax is quicker than exponentials, which take more operations."""
 
 Found: TypeAlias = tuple[npt.NDArray[Any], Tensor | None, Tensor | None]
@@ -52,7 +52,7 @@ def for_few_rows(batch: Batch) -> FewRows | None:
         and logits.dtype in (torch.float32, torch.float64)
         and logits.is_contiguous()
         and 0 < len(logits) <= _MOST_ROWS
-        and logits.numel() <= _MOST_LOGITS
+        and logits.numel() <= BLOCK
     ):
         return None
     params = batch.params
@@ -69,7 +69,7 @@ def for_few_rows(batch: Batch) -> FewRows | None:
     return (_OfTerms if form.needs == "terms" else _OfLogP)(batch)
 
 
-class FewRows:
+class FewRows(ABC):
     """A loss on few rows of one shape and type; ``batch`` is one of the kind."""
 
     def __init__(self, batch: Batch) -> None:
@@ -117,9 +117,9 @@ class FewRows:
             loss = with_gradient(logits, _Computed(self._batch, loss, gradient, labels, valid, lam))
         return loss, lam
 
+    @abstractmethod
     def found(self, f: Tensor, y: Tensor, start: Tensor | None, wants_gradient: bool) -> Found:
         """Values, gradient and λ from logits ``(N, K)`` and class indices ``(N, 1)``."""
-        raise NotImplementedError
 
 
 class _Computed:
@@ -208,7 +208,8 @@ class _OfGaps(FewRows):
         if not self._batch.normalize:
             x = torch.sub(f, f.gather(-1, y))  # beside the label's logit a margin could be lost
             x = x.mul_(self._scale).scatter_add_(-1, y, self._margin)
-            values, gradient, lam = self.of_gaps(x, y, start, (self._scale * self._on_x).expand(y.shape))
+            slope = (self._scale * self._on_x).expand(y.shape) if wants_gradient else None
+            values, gradient, lam = self.of_gaps(x, y, start, slope)
             return values if f.amin().item() > -math.inf else values * math.nan, gradient, lam  # a class is masked
         norm = f.abs().sum(-1, keepdim=True)
         scale = torch.div(self._scale, norm)
@@ -219,9 +220,9 @@ class _OfGaps(FewRows):
             gradient.addcmul_(f.sign(), along, value=-1)
         return values, gradient, lam
 
+    @abstractmethod
     def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
-        """The same from x; ``slope`` is the derivative of the reduced loss in the label's logit by way of its gap."""
-        raise NotImplementedError
+        """The same from x; ``slope``, if a gradient is wanted, is the derivative of the loss by the label's gap."""
 
 
 class _SmoothMaximum(_OfGaps):
@@ -229,12 +230,12 @@ class _SmoothMaximum(_OfGaps):
 
     def __init__(self, batch: Batch) -> None:
         self._lam = batch.params["lam"]
-        self._is_small = batch.logits.numel() < _SMALL
-        super().__init__(batch, self._lam if self._is_small else self._lam * _LOG_2)
+        self._is_small = batch.logits.numel() < SMALL
+        super().__init__(batch, self._lam if self._is_small else self._lam * LOG_2)
 
     def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
         if not self._is_small:
-            values, gradient = _by_exponentials(x.sub_(x.amax(-1, keepdim=True)), y, self._lam * _LOG_2, slope)
+            values, gradient = _by_exponentials(x.sub_(x.amax(-1, keepdim=True)), y, self._lam * LOG_2, slope)
             return values, gradient, None
         log_p = x.log_softmax(-1)
         values = (log_p.gather(-1, y).numpy() + math.log(self._classes)) * -self._lam
@@ -246,14 +247,14 @@ class _Adaptive(_OfGaps):
 
     def __init__(self, batch: Batch) -> None:
         self._lambda0 = batch.params["lambda0"]
-        super().__init__(batch, self._lambda0 * _LOG_2)
+        super().__init__(batch, self._lambda0 * LOG_2)
 
     def of_gaps(self, x: Tensor, y: Tensor, start: Tensor | None, slope: Tensor | None) -> Found:
         x.sub_(x.amax(-1, keepdim=True))
         lam, penalty = quick_lambda(x, self._lambda0) if start is None else quick_step(x, start, self._lambda0)
         step = lam.numpy()
         x.mul_(torch.from_numpy(np.float32(self._lambda0) / step))
-        values, gradient = _by_exponentials(x, y, step * np.float32(_LOG_2), slope)
+        values, gradient = _by_exponentials(x, y, step * np.float32(LOG_2), slope)
         return values - penalty, gradient, lam
 
 

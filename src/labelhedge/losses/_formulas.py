@@ -6,6 +6,7 @@ A class whose logit is -∞ counts as absent: every formula gives what it gives 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labelhedge.losses._options import Normalize, Number, is_free_to_read
+
+LOG_2 = math.log(2)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from labelhedge.losses import _cpu as cpu
 from labelhedge.losses import _kernels as kernels
 from labelhedge.losses import _state as state_of
-from labelhedge.losses._batch import Batch, Settings, few_rows_of, kind_of, prepare
+from labelhedge.losses._batch import Batch, Settings, kind_of, prepare, remembered_few_rows
 from labelhedge.losses._few_rows import FewRows, for_few_rows
 from labelhedge.losses._options import Backend, Normalize, Number, Reduction
 from labelhedge.losses._spec import OF_STATE, LossSpec, State, register
@@ -159,13 +160,13 @@ class Loss(nn.Module):
     def _value(cls, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         """The reduced loss of samples that have no state."""
         kind = kind_of(cls.spec, logits, target, settings)
-        few = few_rows_of(kind)
+        few = remembered_few_rows(kind)
         value = None if few is None else few.loss_of(logits, target)
         if value is not None:
             return value
         batch = prepare(cls.spec, logits, target, settings, kind)
         found = batch.loss_of_few_rows()
-        return cls.of_batch(batch, {})[0] if found is None else found[0]
+        return cls.of_batch(replace(batch, few=None) if batch.few else batch, {})[0] if found is None else found[0]
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

@@ -127,7 +127,7 @@ def global_maximum(x: Tensor, lambda0: Number, alpha: Number | None, classes: Nu
 
 def _in_full_precision(left: Tensor, right: Tensor) -> Tensor:
     """The matrix product, which autocast would take in half precision; the meta device has no autocast."""
-    if not torch.amp.is_autocast_available(left.device.type):
+    if left.is_meta:
         return left @ right
     with torch.autocast(left.device.type, enabled=False):
         return left @ right

@@ -170,7 +170,8 @@ class Loss(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        self.__dict__.pop("_settings", None)
+        forgotten: Any = None
+        super().__setattr__("_settings", forgotten)  # what torch.compile can follow, unlike a deletion
 
     if TYPE_CHECKING:  # nn.Module's takes anything; like it this returns Any, since Tensor.backward has no types
 
